@@ -312,8 +312,14 @@ case $section in
       --sparsity 0.6 "${i8[@]}" "$@"
     report_more kernel_values kernel --shape "$large" --tokens 1,8 "${zeros[@]}" \
       --formats tca_bme,dense_i4 --values i4 "$@"
-    report_more kernel_values kernel --shape 28672x7168 --tokens 1,8,16 --sparsity 0.6 \
+    report_more kernel_values kernel --shape 28672x7168 --tokens 16,32,64,128 --sparsity 0.6 \
+      --formats tca_bme,dense_i4 --values i4 "$@"
+    report_more kernel_values kernel --shape 28672x7168 --tokens 1,8,16,32,64,128 --sparsity 0.6 \
       --formats tca_bme --values f8 "$@"
+    report_more kernel_values kernel --shape 28672x7168,7168x28672 --tokens 32 "${zeros[@]}" \
+      --formats tca_bme "$@"
+    report_more kernel_values kernel --shape 28672x7168,7168x28672 --tokens 64,128,2048 \
+      --sparsity 0.6 --formats tca_bme "$@"
     report values_patterns kernel --shape 28672x7168,11008x4096 --tokens 1,8 --sparsity 0.6 \
       --pattern uniform,rows:0.5,dense-blocks:0.01 --formats tca_bme --values i8 "$@"
     ;;

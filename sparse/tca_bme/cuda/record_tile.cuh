@@ -312,7 +312,7 @@ struct TileDecoder {
 
   // Of single values, a lane loads the offset of column pair lane / 4 in chunk lane % 4; of pairs,
   // those of column pairs 2 t and 2 t + 1 in every chunk, with t = lane % 4.
-  __device__ TileDecoder(int lane, int tile)
+  __device__ TileDecoder(int lane, int tile, int /*group*/)
       : lane16(lane * 16),
         offsets_at(PAIR ? CH * 64 + (lane & 3) * 16 + tile * 4
                         : CH * 128 + (lane & 3) * 64 + (lane >> 3) * 16 + tile * 4 +

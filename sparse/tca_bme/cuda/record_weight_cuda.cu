@@ -29,6 +29,7 @@ namespace {
 constexpr int64_t kTokensOfATile = 64;  // of one launch
 // From kMinWgmmaTokens to here warpgroups are taken where nothing was measured.
 constexpr int64_t kMaxWgmmaRuleTokens = 1024;
+constexpr int64_t kMaxNarrowWgmmaRuleTokens = 512;
 constexpr int64_t kAligned = 8;  // elements of 16 bytes
 
 RecordMatrix matrix_of(const RecordLayout& layout, int64_t rows, int64_t columns, Device device) {
@@ -198,15 +199,16 @@ std::vector<RecordMatmulConfig> CudaRecordWeight::configs_for(DType y, int64_t t
 
 std::vector<RecordWgmmaConfig> CudaRecordWeight::wgmma_configs_for(DType y, int64_t tokens) const {
   const bool bytes = matrix_.elements == RecordElements::i8;
-  const bool taken = bytes ? tokens >= kMinPlaneTokens
-                           : matrix_.elements == RecordElements::halves &&
-                                 tokens >= kMinWgmmaTokens && in() % kAligned == 0;
+  const bool aligned = matrix_.elements != RecordElements::halves || in() % kAligned == 0;
+  const bool taken = tokens >= (bytes ? kMinPlaneTokens : kMinWgmmaTokens) && aligned;
   return y == dtype_ && taken ? record_wgmma_candidates(matrix_, tokens)
                               : std::vector<RecordWgmmaConfig>();
 }
 
 RecordPlan CudaRecordWeight::rule_plan(DType y, int64_t tokens) const {
-  if (tokens >= kMinWgmmaTokens && tokens <= kMaxWgmmaRuleTokens) {
+  const int64_t most =
+      matrix_.elements == RecordElements::halves ? kMaxWgmmaRuleTokens : kMaxNarrowWgmmaRuleTokens;
+  if (tokens >= kMinWgmmaTokens && tokens <= most) {
     const std::vector<RecordWgmmaConfig> configs = wgmma_configs_for(y, tokens);
     if (!configs.empty()) {
       return configs.front();

@@ -58,6 +58,7 @@ struct TileParameters {
   const uint8_t* records;
   const uint32_t* starts;
   const float* scales;    // of rows, if the values have any
+  int group;              // columns that share a scale, if the values have any
   const float* x_scales;  // of integers of x, [tile of tokens, block of columns, token]
   int x_blocks;
   void* y;
@@ -438,7 +439,7 @@ __global__ void __launch_bounds__(tile_threads(PRODUCT::kConsumers), 1)
     const int block_in_group = warpgroup % p.group_blocks;
     const int slice = warpgroup / p.group_blocks;
     const int part = rank * slices + slice;
-    const typename PRODUCT::Decoder decoder(lane, warp & 3);
+    const typename PRODUCT::Decoder decoder(lane, warp & 3, p.group);
     const uint32_t record_bytes = kept(p.record_bytes);
     // For even matrices not p.ring_bytes: the compiler would then keep x's addresses in other
     // registers, and the main loop would take 5 % longer.

@@ -13,6 +13,7 @@
 #include "sparse/tca_bme/format/record_layout.h"
 #include "sparse/tca_bme/format/record_sizes.h"
 #include "sparse/tca_bme/quantized/cuda/x_planes.h"
+#include "sparse/tca_bme/quantized/cuda/x_units.h"
 
 namespace sparsellm {
 
@@ -41,7 +42,32 @@ CombineKernel combine_kernel_for(int tile) {
   }
 }
 
-// What differs where x becomes integers (byte_wgmma_product.cuh).
+constexpr int kUnitTiles[] = {32, 64, tca_bme::kLargeUnitTile};
+constexpr int kI8Tiles[] = {16, 32, 64, tca_bme::kLargeUnitTile};
+static_assert(std::ranges::equal(tca_bme::kByteWgmmaTiles, std::span(kI8Tiles).first(3)));
+
+std::span<const int> tiles_of(const RecordMatrix& matrix) {
+  switch (matrix.elements) {
+    case RecordElements::halves:
+      return tca_bme::kWgmmaTiles;
+    case RecordElements::i8:
+      return kI8Tiles;
+    default:
+      return kUnitTiles;
+  }
+}
+
+// What becomes of x before the product.
+enum class WgmmaX { as_it_is, planes, units };
+WgmmaX x_of(const RecordMatrix& matrix, int tile) {
+  if (matrix.elements == RecordElements::halves) {
+    return WgmmaX::as_it_is;
+  }
+  const bool in_integers = matrix.elements == RecordElements::i8 && tile != tca_bme::kLargeUnitTile;
+  return in_integers ? WgmmaX::planes : WgmmaX::units;
+}
+bool prepares_x(const RecordMatrix& matrix) { return matrix.elements != RecordElements::halves; }
+
 struct Geometry {
   int consumers;     // warpgroups of a block
   int x_rows;        // of a unit
@@ -49,13 +75,8 @@ struct Geometry {
   int span_records;  // what a part of the columns is a multiple of
   int total_bytes;   // of a block, in shared memory
 };
-bool in_bytes(const RecordMatrix& matrix) { return matrix.elements == RecordElements::i8; }
-std::span<const int> tiles_of(const RecordMatrix& matrix) {
-  return in_bytes(matrix) ? std::span<const int>(tca_bme::kByteWgmmaTiles)
-                          : std::span<const int>(tca_bme::kWgmmaTiles);
-}
 Geometry geometry_of(const RecordMatrix& matrix, int tile) {
-  if (in_bytes(matrix)) {
+  if (x_of(matrix, tile) == WgmmaX::planes) {
     return {.consumers = tca_bme::byte_consumers_for(tile),
             .x_rows = tca_bme::kPlanes * tile,
             .step_records = tca_bme::kStepUnits,
@@ -88,7 +109,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
   Plan plan;
   TileParameters& p = plan.parameters;
   if (std::ranges::find(tiles_of(matrix), config.tile) == tiles_of(matrix).end() ||
-      (in_bytes(matrix) && config.stream_k)) {
+      (prepares_x(matrix) && config.stream_k)) {
     return std::nullopt;
   }
   const Geometry geometry = geometry_of(matrix, config.tile);
@@ -187,7 +208,7 @@ double cost_of(const Plan& plan, const RecordWgmmaConfig& config, const RecordMa
   const double slices = geometry.consumers / config.row_blocks;
   const double parts = config.split * slices;
   const double units = p.record_columns / parts * tca_bme::kStepUnits / geometry.step_records;
-  const double unit = in_bytes(matrix)
+  const double unit = x_of(matrix, config.tile) == WgmmaX::planes
                           ? (config.tile <= 32 ? 0.5 : 0.65)
                           : (config.tile == 32 ? 0.74 : 0.88) * (matrix.pair ? 0.8 : 1.0);
   const double start = 6.0 + 0.3 * config.split;
@@ -233,6 +254,68 @@ void launch_plan(const Plan& plan, const Launch& what, const CUtensorMap& x,
   }
 }
 
+WgmmaKernel kernel_for(const RecordMatrix& matrix, int tile, DType dtype, bool uneven) {
+  switch (x_of(matrix, tile)) {
+    case WgmmaX::as_it_is:
+      return (uneven ? tca_bme::uneven_wgmma_kernel : tca_bme::even_wgmma_kernel)(matrix, tile,
+                                                                                  dtype);
+    case WgmmaX::planes:
+      return tca_bme::byte_wgmma_kernel(matrix, tile, dtype, uneven);
+    case WgmmaX::units:
+      return tca_bme::widened_wgmma_kernel(matrix, tile, dtype);
+  }
+  fail("no kernel for such records");
+}
+
+// What the kernel reads of x.
+struct PreparedX {
+  MappedRows rows;                // of elements of 16 bits
+  int64_t tile_rows = 0;          // of a tile of tokens
+  int64_t scale_blocks = 0;       // of columns
+  const float* scales = nullptr;  // [tiles, blocks, tokens of a tile]
+};
+// In the workspace, unless it is x itself.
+PreparedX prepare_x(const RecordMatrix& matrix, const CudaProductOperands& operands, int tile,
+                    const ExecContext& ctx) {
+  const tca_bme::XRows x{.data = operands.x,
+                         .stride = operands.x_stride,
+                         .tokens = operands.tokens,
+                         .columns = matrix.columns,
+                         .dtype = operands.dtype};
+  switch (x_of(matrix, tile)) {
+    case WgmmaX::as_it_is:
+      break;
+    case WgmmaX::planes: {
+      tca_bme::XPlanes planes = tca_bme::x_planes_for(x.tokens, x.columns, tile);
+      planes.planes = static_cast<uint8_t*>(operands.workspace);
+      planes.scales = reinterpret_cast<float*>(planes.planes + planes.plane_bytes());
+      make_x_planes(x, planes, ctx);
+      return {.rows = {.data = planes.planes,
+                       .rows = planes.rows(),
+                       .columns = planes.stride / 2,
+                       .stride = planes.stride / 2},
+              .tile_rows = int64_t{tca_bme::kPlanes} * tile,
+              .scale_blocks = planes.blocks,
+              .scales = planes.scales};
+    }
+    case WgmmaX::units: {
+      const tca_bme::XUnits units{.stride = tca_bme::x_units_stride(x.columns),
+                                  .data = operands.workspace};
+      make_x_units(x, units, ctx);
+      return {.rows = {.data = units.data,
+                       .rows = x.tokens,
+                       .columns = units.stride,
+                       .stride = units.stride},
+              .tile_rows = tile};
+    }
+  }
+  return {.rows = {.data = x.data,
+                   .rows = x.tokens,
+                   .columns = x.columns,
+                   .stride = x.tokens == 1 ? ceil_div(x.columns, kAligned) * kAligned : x.stride},
+          .tile_rows = tile};
+}
+
 }  // namespace
 
 std::string record_wgmma_name(const RecordWgmmaConfig& config) {
@@ -241,8 +324,8 @@ std::string record_wgmma_name(const RecordWgmmaConfig& config) {
 }
 
 bool record_wgmma_takes(const RecordMatrix& matrix, const CudaProductOperands& operands) {
-  return in_bytes(matrix) || (reinterpret_cast<uintptr_t>(operands.x) % 16 == 0 &&
-                              (operands.tokens == 1 || operands.x_stride % kAligned == 0));
+  return prepares_x(matrix) || (reinterpret_cast<uintptr_t>(operands.x) % 16 == 0 &&
+                                (operands.tokens == 1 || operands.x_stride % kAligned == 0));
 }
 
 bool record_wgmma_fits(const RecordMatrix& matrix, const RecordWgmmaConfig& config) {
@@ -251,7 +334,7 @@ bool record_wgmma_fits(const RecordMatrix& matrix, const RecordWgmmaConfig& conf
 
 std::vector<RecordWgmmaConfig> record_wgmma_candidates(const RecordMatrix& matrix, int64_t tokens) {
   std::vector<std::pair<double, RecordWgmmaConfig>> found;
-  if (in_bytes(matrix) && tokens > tca_bme::kMaxPlaneTokens) {
+  if (prepares_x(matrix) && tokens > tca_bme::kMaxUnitTokens) {
     return {};
   }
   for (const int tile : tiles_of(matrix)) {
@@ -296,36 +379,20 @@ void record_wgmma_cuda(const RecordMatrix& matrix, const CudaProductOperands& op
           record_wgmma_name(config), matrix.rows, matrix.columns);
   Plan plan = *found;
   const bool f16 = operands.dtype == DType::f16;
-  const bool bytes = in_bytes(matrix);
-  Launch what{
-      .kernel = bytes ? tca_bme::byte_wgmma_kernel(matrix, config.tile, operands.dtype, plan.wide)
-                      : (plan.wide ? tca_bme::uneven_wgmma_kernel : tca_bme::even_wgmma_kernel)(
-                            matrix, config.tile, operands.dtype),
-      .combine = f16 ? combine_kernel_for<__half>(config.tile)
-                     : combine_kernel_for<__nv_bfloat16>(config.tile),
-      .tile = config.tile,
-      .token_tiles = 0};
+  Launch what{.kernel = kernel_for(matrix, config.tile, operands.dtype, plan.wide),
+              .combine = f16 ? combine_kernel_for<__half>(config.tile)
+                             : combine_kernel_for<__nv_bfloat16>(config.tile),
+              .tile = config.tile,
+              .token_tiles = 0};
+  const int64_t workspace_bytes = record_wgmma_workspace_bytes(matrix, config, operands.tokens);
+  require(workspace_bytes == 0 || operands.workspace != nullptr,
+          "a record kernel without its workspace of {} bytes", workspace_bytes);
   if (plan.workspace_bytes != 0) {
-    require(operands.workspace != nullptr, "a record kernel without its workspace of {} bytes",
-            plan.workspace_bytes);
     plan.parameters.partials = static_cast<float4*>(operands.workspace);
   }
-  tca_bme::XPlanes planes;
-  if (bytes) {
-    planes = tca_bme::x_planes_for(operands.tokens, matrix.columns, config.tile);
-    require(operands.workspace != nullptr, "a record kernel without its workspace of {} bytes",
-            planes.bytes());
-    planes.planes = static_cast<uint8_t*>(operands.workspace);
-    planes.scales = reinterpret_cast<float*>(planes.planes + planes.plane_bytes());
-    make_x_planes({.data = operands.x,
-                   .stride = operands.x_stride,
-                   .tokens = operands.tokens,
-                   .columns = matrix.columns,
-                   .dtype = operands.dtype},
-                  planes, ctx);
-    plan.parameters.scales = matrix.scales;
-    plan.parameters.x_blocks = static_cast<int>(planes.blocks);
-  }
+  plan.parameters.scales = matrix.scales;
+  plan.parameters.group = matrix.group;
+  const PreparedX prepared = prepare_x(matrix, operands, config.tile, ctx);
   const int64_t tokens_of_launch = int64_t{plan.token_tiles} * config.tile;
   for (int64_t first = 0; first < operands.tokens; first += tokens_of_launch) {
     const int64_t tokens = std::min(operands.tokens - first, tokens_of_launch);
@@ -340,34 +407,27 @@ void record_wgmma_cuda(const RecordMatrix& matrix, const CudaProductOperands& op
     p.relu = operands.relu;
     p.rows = static_cast<int>(matrix.rows);
     p.tokens = static_cast<int>(tokens);
-    const int64_t stride =
-        tokens == 1 ? ceil_div(matrix.columns, kAligned) * kAligned : operands.x_stride;
     what.token_tiles = static_cast<int>(ceil_div(tokens, config.tile));
     const int64_t first_tile = first / config.tile;
-    if (bytes) {
-      p.x_scales = planes.scales + first_tile * planes.blocks * config.tile;
-    }
-    const int64_t tile_rows = int64_t{tca_bme::kPlanes} * config.tile;
-    const CUtensorMap x =
-        bytes ? map_rows({.data = planes.planes + first_tile * tile_rows * planes.stride,
-                          .rows = what.token_tiles * tile_rows,
-                          .columns = planes.stride / 2,
-                          .stride = planes.stride / 2},
-                         static_cast<int>(tile_rows))
-              : map_rows(
-                    {.data = static_cast<const uint16_t*>(operands.x) + first * operands.x_stride,
-                     .rows = tokens,
-                     .columns = matrix.columns,
-                     .stride = stride},
-                    config.tile);
-    launch_plan(plan, what, x, ctx);
+    const int64_t first_row = first_tile * prepared.tile_rows;
+    p.x_blocks = static_cast<int>(prepared.scale_blocks);
+    p.x_scales = prepared.scales + first_tile * prepared.scale_blocks * config.tile;
+    MappedRows rows = prepared.rows;
+    rows.data = static_cast<const uint16_t*>(rows.data) + first_row * rows.stride;
+    rows.rows = std::min(rows.rows - first_row, what.token_tiles * prepared.tile_rows);
+    launch_plan(plan, what, map_rows(rows, static_cast<int>(prepared.tile_rows)), ctx);
   }
 }
 
 int64_t record_wgmma_workspace_bytes(const RecordMatrix& matrix, const RecordWgmmaConfig& config,
                                      int64_t tokens) {
-  if (in_bytes(matrix)) {
-    return tca_bme::x_planes_for(tokens, matrix.columns, config.tile).bytes();
+  switch (x_of(matrix, config.tile)) {
+    case WgmmaX::as_it_is:
+      break;
+    case WgmmaX::planes:
+      return tca_bme::x_planes_for(tokens, matrix.columns, config.tile).bytes();
+    case WgmmaX::units:
+      return tca_bme::x_units_bytes(tokens, matrix.columns);
   }
   return config.stream_k ? tca_bme::stream_k_bytes(config.tile, matrix.clusters.front()) : 0;
 }

@@ -10,7 +10,7 @@ namespace sparsellm {
 
 // How a product by warpgroups (wgmma) is cut up.
 struct RecordWgmmaConfig {
-  int tile = 64;       // tokens: 32, 64, 128 or 256; of i8 16, 32 or 64
+  int tile = 64;       // tokens: 32, 64 or 128; of i8 also 16, of 16 bits 256
   int split = 1;       // thread blocks of a cluster, which share K (split-K): 1, 2, 4, 8 or 16
   int row_blocks = 1;  // that a thread block computes at a time
   // Whether clusters get equal shares of the matrix, which begin and end in the middle of row
@@ -30,8 +30,8 @@ std::string record_wgmma_name(const RecordWgmmaConfig& config);
 void record_wgmma_cuda(const RecordMatrix& matrix, const CudaProductOperands& operands,
                        const RecordWgmmaConfig& config, const ExecContext& ctx);
 
-// Whether the rows of x are aligned to 16 bytes; of i8, any x. Columns of a width that is not a
-// multiple of that are taken where the stride is.
+// Whether the rows of x are aligned to 16 bytes; of narrow values, any x. Columns of a width that
+// is not a multiple of that are taken where the stride is.
 bool record_wgmma_takes(const RecordMatrix& matrix, const CudaProductOperands& operands);
 
 // Whether there is room for the records of the matrix, by the largest of them.

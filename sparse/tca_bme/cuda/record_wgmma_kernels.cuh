@@ -14,6 +14,9 @@ WgmmaKernel even_wgmma_kernel(const RecordMatrix& matrix, int tile, DType dtype)
 WgmmaKernel uneven_wgmma_kernel(const RecordMatrix& matrix, int tile, DType dtype);
 // Of i8, dense or not, in tiles of 16, 32 or 64 tokens.
 WgmmaKernel byte_wgmma_kernel(const RecordMatrix& matrix, int tile, DType dtype, bool uneven);
+// Of f8 and i4, dense or not, in tiles of 32, 64 or 128 tokens, and of i8 of 128; of matrices even
+// and uneven.
+WgmmaKernel widened_wgmma_kernel(const RecordMatrix& matrix, int tile, DType dtype);
 
 template <class T, int N, bool UNEVEN>
 WgmmaKernel choose_wgmma_kernel(const RecordMatrix& matrix) {

@@ -8,6 +8,7 @@
 #include "sparse/tca_bme/cuda/record_choices.h"
 #include "sparse/tca_bme/format/record_layout.h"
 #include "sparse/tca_bme/quantized/cuda/x_planes.h"
+#include "sparse/tca_bme/quantized/cuda/x_units.h"
 
 namespace sparsellm {
 namespace {
@@ -67,10 +68,16 @@ int64_t records_workspace_bytes(const RecordMatrix& matrix, int64_t tokens, Sums
   if (sums == Sums::batch_invariant || tokens <= kMaxDecodedTokens) {
     add(record_matmul_workspace_bytes(matrix, tokens));
   }
-  if (sums != Sums::batch_invariant && tokens >= kMinPlaneTokens && matrix.clusters.front() > 0 &&
-      matrix.elements == RecordElements::i8) {
-    for (const int tile : kByteWgmmaTiles) {
-      add(x_planes_for(std::min(tokens, kMaxPlaneTokens), matrix.columns, tile).bytes());
+  if (sums != Sums::batch_invariant && matrix.elements != RecordElements::halves &&
+      matrix.clusters.front() > 0) {
+    const int64_t prepared = std::min(tokens, kMaxUnitTokens);
+    if (tokens >= kMinWgmmaTokens) {
+      add(x_units_bytes(prepared, matrix.columns));
+    }
+    if (tokens >= kMinPlaneTokens && matrix.elements == RecordElements::i8) {
+      for (const int tile : kByteWgmmaTiles) {
+        add(x_planes_for(prepared, matrix.columns, tile).bytes());
+      }
     }
   }
   // Stream-K is for products of one tile of tokens.

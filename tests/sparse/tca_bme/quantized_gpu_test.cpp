@@ -80,19 +80,20 @@ TEST_P(GpuQuantized, EveryConfigurationMultiplies) {
   }
 }
 
-TEST_P(GpuQuantized, WarpgroupsMultiplyBytes) {
+TEST_P(GpuQuantized, WarpgroupsMultiply) {
   uint64_t seed = 50;
-  for (const Kind& kind : {kKinds[0], kKinds[5]}) {
+  for (const Kind& kind : kKinds) {
+    const bool in_integers = kind.type == ValueType::i8;
     for (const Shape& shape :
          {Shape{64, 128}, Shape{130, 137}, Shape{200, 1304}, Shape{70, 4363}, Shape{8500, 648}}) {
       for (const double density : {0.0, 0.05, 0.4, 0.6, 1.0}) {
-        if (shape.rows > 1000 && density != 0.4) {
+        if ((shape.rows > 1000 && density != 0.4) || (!in_integers && density == 0.6)) {
           continue;
         }
         QuantizedMatrix q = matrix_of(kind, shape, density, ++seed);
         if (density == 0.05) {  // a few rows whose records are much larger
           std::fill_n(q.codes.begin(), std::min<int64_t>(shape.rows, 20) * shape.columns,
-                      int8_t{-77});
+                      int8_t{-7});
         }
         const OwnedTensor w = dense_of(q);
         const std::vector<double> sums = sums_of(w.view);
@@ -111,17 +112,18 @@ TEST_P(GpuQuantized, WarpgroupsMultiplyBytes) {
           SCOPED_TRACE(fmt::format("[{}, {}] of {}, density {}, {} tokens", shape.rows,
                                    shape.columns, kind.format, density, tokens));
           const Tensor some = x.view().rows(0, tokens);
-          const Expected rounded =
-              with_rounded_x(first_rows(all, tokens, shape.rows), some, sums, /*first_column=*/0);
+          const Expected exact = first_rows(all, tokens, shape.rows);
+          const Expected expected =
+              in_integers ? with_rounded_x(exact, some, sums, /*first_column=*/0) : exact;
           const auto configs = as_records(*loaded).wgmma_configs_for(GetParam(), tokens);
-          ASSERT_FALSE(configs.empty());
+          ASSERT_EQ(configs.empty(), !in_integers && tokens < 17);
           for (size_t i = seed % 3; i < configs.size(); i += 3) {
             SCOPED_TRACE(record_wgmma_name(configs[i]));
             const Product product{.layout = i % 2 == 0 ? Layout::contiguous : Layout::strided,
                                   .has_bias = (seed + i) % 3 == 0,
                                   .activation = (seed + i) % 4 == 0 ? Activation::Kind::relu
                                                                     : Activation::Kind::none};
-            ASSERT_TRUE(gives(tokens, shape.rows, rounded, product,
+            ASSERT_TRUE(gives(tokens, shape.rows, expected, product,
                               [&](const Tensor& y, const Epilogue& epilogue) {
                                 as_records(*loaded).run(configs[i], some, y, epilogue, *exec);
                               }));

@@ -19,8 +19,10 @@ INSTANTIATE_TEST_SUITE_P(Gpu, GpuQuantizedRaces, ::testing::Values(DType::f16),
 TEST_P(GpuQuantizedRaces, FewSmallProducts) {
   constexpr Shape kShape{130, 1304};
   uint64_t seed = 1;
-  for (const QuantizedKind& kind : {QuantizedKind{ValueType::i8}, QuantizedKind{ValueType::i4, 64},
-                                    QuantizedKind{ValueType::i8, 0, "dense_i8"}}) {
+  for (const QuantizedKind& kind :
+       {QuantizedKind{ValueType::i8}, QuantizedKind{ValueType::f8}, QuantizedKind{ValueType::i4, 64},
+        QuantizedKind{ValueType::i8, 0, "dense_i8"},
+        QuantizedKind{ValueType::i4, 128, "dense_i4"}}) {
     for (const double density : {0.3, 0.6}) {
       const QuantizedMatrix q = matrix_of(kind, kShape, density, ++seed);
       const OwnedTensor w = dense_of(q);

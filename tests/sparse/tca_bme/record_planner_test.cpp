@@ -19,7 +19,7 @@
 #include "sparse/tca_bme/cuda/record_wgmma_cuda.h"
 #include "sparse/tca_bme/cuda/record_workspace.h"
 #include "sparse/tca_bme/format/record_sizes.h"
-#include "sparse/tca_bme/quantized/cuda/x_planes.h"
+#include "sparse/tca_bme/quantized/cuda/x_units.h"
 #include "tests/sparse/tca_bme/records.h"
 #include "tests/sparse/uneven_weights.h"
 #include "tests/testing/random.h"
@@ -198,27 +198,39 @@ TEST(TcaBmeRecordPlanner, EveryBucketOfTenThousandMatricesHasAPlanThatFits) {
   EXPECT_LT(expanded, 10);
 }
 
-// Products in integers by warpgroups (sparse/tca_bme/quantized/cuda/byte_wgmma_product.cuh).
-TEST(TcaBmeRecordPlanner, WarpgroupsTakeBytes) {
-  constexpr uint32_t kMaxRecord = 9'984;  // i8 with 16 offsets
+// Products of narrow values by warpgroups (sparse/tca_bme/quantized/cuda/*_wgmma_product.cuh).
+TEST(TcaBmeRecordPlanner, WarpgroupsTakeNarrowValues) {
+  struct Kind {
+    RecordElements elements;
+    int chunk_offsets;
+    int64_t max_record;
+  };
+  constexpr Kind kKinds[] = {
+      {RecordElements::i8, 8, 9'984},
+      {RecordElements::i8, 16, 9'984},
+      {RecordElements::f8, 16, 9'984},
+      {RecordElements::i4, 8, 5'888},
+  };
   constexpr int64_t kMaxColumns = 30'000;
   Random random(213);
-  for (int i = 0; i < 2'000; ++i) {
-    const auto largest = static_cast<uint32_t>(1 + random.below(kMaxRecord / 16)) * 16;
+  for (int i = 0; i < 4'000; ++i) {
+    const Kind& kind = kKinds[static_cast<size_t>(i) % std::size(kKinds)];
+    const auto largest = static_cast<uint32_t>(1 + random.below(kind.max_record / 16)) * 16;
     RecordMatrix matrix{.rows = 1 + random.below(30'000),
                         .columns = 1 + random.below(kMaxColumns),
                         .chunks = 8,
-                        .elements = RecordElements::i8,
-                        .chunk_offsets = i % 2 == 0 ? 8 : 16,
+                        .elements = kind.elements,
+                        .chunk_offsets = kind.chunk_offsets,
+                        .group = kind.elements == RecordElements::i4 ? 128 : 0,
                         .largest_record = largest,
                         .common_record = i % 3 == 0 ? largest / 2 : largest,
                         .clusters = kHopper[static_cast<size_t>(i) % std::size(kHopper)]};
-    for (const int64_t tokens : {9, 16, 17, 64, 200, 256, 257}) {
+    for (const int64_t tokens : {17, 64, 200, 256, 257, 1'024, 1'025}) {
       SCOPED_TRACE(fmt::format("{} x {}, {} tokens, records of {} and {} bytes", matrix.rows,
                                matrix.columns, tokens, matrix.common_record,
                                matrix.largest_record));
       const std::vector<RecordWgmmaConfig> configs = record_wgmma_candidates(matrix, tokens);
-      ASSERT_EQ(configs.empty(), tokens > tca_bme::kMaxPlaneTokens);
+      ASSERT_EQ(configs.empty(), tokens > tca_bme::kMaxUnitTokens);
       const int64_t workspace = tca_bme::records_workspace_bytes(matrix, tokens, Sums::fastest);
       for (const RecordWgmmaConfig& config : configs) {
         ASSERT_TRUE(record_wgmma_fits(matrix, config));

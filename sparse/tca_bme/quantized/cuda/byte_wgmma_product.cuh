@@ -4,47 +4,11 @@
 
 #include "kernels/device/wgmma_bytes.cuh"
 #include "sparse/tca_bme/cuda/record_wgmma_product.cuh"
-#include "sparse/tca_bme/quantized/cuda/dense_tile.cuh"
 #include "sparse/tca_bme/quantized/cuda/row_scales.cuh"
+#include "sparse/tca_bme/quantized/cuda/tile_decoder.cuh"
 #include "sparse/tca_bme/quantized/cuda/x_planes.h"
 
 namespace sparsellm::tca_bme {
-
-// As QuantizedDecoder, for a warp that has tile `tile` of 16 rows alone, in every second chunk: one
-// 1-bit product has all that the tile needs of a chunk.
-template <int OFFSETS>
-struct ByteTileDecoder {
-  static_assert(OFFSETS == 16 || OFFSETS == 8);
-  static constexpr int kWordBytes = 4;
-
-  uint32_t masks_at, offsets_at;
-  uint32_t shift;      // where the bits of the tile begin in those of a unit's k
-  uint32_t before[2];  // masks of that product: row 8 h + g has the bits before unit h of row g
-
-  __device__ ByteTileDecoder(int lane, int tile)
-      : masks_at((lane >> 3) * (2 * kMaskWords * 2) + (lane & 7) * 16 +
-                 tile / 2 * (kMaskWords * 2)),
-        offsets_at(QuantizedLayout{.offsets = OFFSETS}.mask_bytes() + (lane & 3) * 16 +
-                   tile / 2 * (OFFSETS / 2) + (OFFSETS == 16 ? tile % 2 * kWordBytes : 0)),
-        shift(tile % 2 * 2) {
-    const int g = lane >> 2;
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      before[h] = 0;
-#pragma unroll
-      for (int x = 0; x < 2; ++x) {
-        const bool above = 2 * (lane & 3) + x < g;
-        const uint32_t first = 0x1111u << shift;  // units h = 0; those of h = 1 beside
-        uint32_t bits = h == 0 ? (above ? first : 0u) : first | (above ? 2 * first : 0u);
-        if (OFFSETS == 8 && shift != 0) {  // an offset is that of tile 0
-          bits |= 0x3333u;
-        }
-        before[h] |= bits << (16 * x);
-      }
-    }
-    asm volatile("" : "+r"(masks_at), "+r"(offsets_at), "+r"(shift));
-  }
-};
 
 // Where the units of the tile are in a record, and their bits, in each quarter of its columns.
 struct BytePlaces {
@@ -55,20 +19,11 @@ struct BytePlaces {
 template <int OFFSETS>
 __device__ inline void locate_bytes(BytePlaces& places, uint32_t base,
                                     const ByteTileDecoder<OFFSETS>& decoder) {
-  constexpr int kChunksOfOffsets = 32 / OFFSETS;  // whose offsets lie beside each other
   uint32_t turned[4];
-  load_transposed(turned, base + decoder.masks_at);
-  load_matrices(places.own, base + decoder.masks_at);
+  decoder.load(turned, places.own, base);
 #pragma unroll
   for (int quarter = 0; quarter < 4; ++quarter) {
-    constexpr uint32_t kLow = 0x0001, kHigh = 0x0100;
-    const int c = 2 * quarter;  // or the one after it
-    const uint32_t offsets = load_word<0>(base + decoder.offsets_at + c / kChunksOfOffsets * 64 +
-                                          c % kChunksOfOffsets * (OFFSETS / 2));
-    const uint32_t low = dot2(offsets, kLow, base);
-    const uint32_t high = dot2(offsets, kHigh, base);
-    const uint32_t from[4] = {low, high, low, high};
-    bit_mma(places.at[quarter], decoder.before, turned[quarter], from);
+    decoder.locate(places.at[quarter], base, quarter, turned[quarter]);
     places.own[quarter] >>= decoder.shift;
   }
 }
@@ -84,12 +39,6 @@ __device__ inline void load_bytes(uint32_t (&a)[4], const BytePlaces& places, in
 }
 
 // Dense records.
-template <>
-struct ByteTileDecoder<0> {
-  uint32_t offsets_at;  // of the lane's values
-
-  __device__ ByteTileDecoder(int lane, int tile) : offsets_at(tile * kTileValueBytes + lane * 16) {}
-};
 __device__ inline void locate_bytes(BytePlaces& places, uint32_t base,
                                     const ByteTileDecoder<0>& decoder) {
   places.at[0][0] = base + decoder.offsets_at;

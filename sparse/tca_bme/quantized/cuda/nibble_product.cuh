@@ -33,10 +33,11 @@ class NibbleProduct : public IntegerProduct<T, NT> {
       }
       Base::multiply(this->sums_[2 * (c & 1) + j], a, b, c);
       if (j == 1 && c % 2 == 1 && scales_.ends_group(c / 2)) {
-        float factors[4][2];
-        scales_.load(factors, base, c / 2);
+        __half2 scales[4];
+        scales_.load(scales, base, c / 2);
         this->add_sums(
-            k, [&](int m, int h) { return factors[m][h]; },
+            k,
+            [&](int m, int h) { return h == 0 ? __low2float(scales[m]) : __high2float(scales[m]); },
             [&](int n) { return 256 * excess_[n][0] + excess_[n][1]; });
         clear_excess();
       }

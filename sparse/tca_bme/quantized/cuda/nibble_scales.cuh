@@ -3,6 +3,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <cstring>
 
 #include "sparse/tca_bme/cuda/record_tile.cuh"
 #include "sparse/tca_bme/quantized/quantized_layout.h"
@@ -26,17 +27,11 @@ class NibbleScales {
   // Whether 32 columns of a record are the first, or the last, of a group.
   __device__ bool begins_group(int columns32) const { return (columns32 & ((1 << log_) - 1)) == 0; }
   __device__ bool ends_group(int columns32) const { return begins_group(columns32 + 1); }
-  // Of the group of these 32 columns: those of row 8 h + g of tile m.
-  __device__ void load(float (&scales)[4][2], uint32_t base, int columns32) const {
+  // Of the group of these 32 columns: those of rows g and 8 + g of each tile.
+  __device__ void load(__half2 (&scales)[4], uint32_t base, int columns32) const {
     const uint4 all = load_shared4(base + at_ + (columns32 >> log_) * (kRecordRows * 2));
     const uint32_t of_tiles[4] = {all.x, all.y, all.z, all.w};
-#pragma unroll
-    for (int m = 0; m < 4; ++m) {
-      __half2 two;
-      memcpy(&two, &of_tiles[m], sizeof two);
-      scales[m][0] = __low2float(two);
-      scales[m][1] = __high2float(two);
-    }
+    memcpy(scales, of_tiles, sizeof scales);
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "sparse/tca_bme/quantized/cuda/dense_tile.cuh"
+#include "sparse/tca_bme/quantized/cuda/nibble_factor.cuh"
 #include "sparse/tca_bme/quantized/cuda/nibble_scales.cuh"
 #include "sparse/tca_bme/quantized/cuda/quantized_tile.cuh"
 
@@ -57,7 +58,7 @@ class ByteWidener {
     });
   }
 
- private:
+  // A unit of four columns.
   __device__ static void widen(uint32_t bytes, uint32_t (&pair)[2]) {
     if constexpr (VALUES == QuantizedLayout::Values::f8) {
       // Without the conversion: the bits of e4m3 in those of f16 are 1 / 256 of the value,
@@ -94,6 +95,7 @@ class ByteWidener {
     }
   }
 
+ private:
   QuantizedDecoder<OFFSETS> decoder_;
 };
 
@@ -109,45 +111,24 @@ class NibbleWidener {
 
   template <class Take>
   __device__ void decode(uint32_t base, Take take) const {
-    float factors[4][2];
+    __half2 scales[4];
     decode_nibbles(base, decoder_, [&](int c, int j, const uint32_t(&bytes)[4]) {
       if (j == 0 && c % 2 == 0 && scales_.begins_group(c / 2)) {
-        scales_.load(factors, base, c / 2);
+        scales_.load(scales, base, c / 2);
       }
-      const int tile = 2 * (c & 1) + j;
+      const __half2 of_rows = scales[2 * (c & 1) + j];
+      const NibbleFactor<T> factors[2] = {NibbleFactor<T>(__low2half(of_rows)),
+                                          NibbleFactor<T>(__high2half(of_rows))};
       uint32_t pairs[4][2];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        scale(bytes[i], factors[tile][i % 2], pairs[i]);
+        factors[i % 2].widen(bytes[i], pairs[i]);
       }
       take(c, j, pairs);
     });
   }
 
  private:
-  __device__ static void scale(uint32_t bytes, float factor, uint32_t (&pair)[2]) {
-    if constexpr (std::is_same_v<T, __half>) {
-      const __half2 factors = __float2half2_rn(factor);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const uint32_t code = half_pair_of_bytes(bytes, i, 0xE408E408u);  // - 1032
-        __half2 two;
-        memcpy(&two, &code, sizeof two);
-        two = __hmul2(two, factors);
-        memcpy(&pair[i], &two, sizeof two);
-      }
-    } else {
-#pragma unroll
-      for (uint32_t i = 0; i < 2; ++i) {
-        constexpr float kExcess = 8388616.f;  // 2^23 + 8
-        const __nv_bfloat162 two =
-            __floats2bfloat162_rn(float_of_byte(bytes, 2 * i, kExcess) * factor,
-                                  float_of_byte(bytes, 2 * i + 1, kExcess) * factor);
-        memcpy(&pair[i], &two, sizeof two);
-      }
-    }
-  }
-
   NibbleDecoder<OFFSETS> decoder_;
   NibbleScales<OFFSETS> scales_;
 };

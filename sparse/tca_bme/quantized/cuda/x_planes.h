@@ -12,7 +12,6 @@ namespace sparsellm::tca_bme {
 
 inline constexpr int kPlanes = 2;
 inline constexpr int kPlaneBlock = 512;  // columns that share a scale
-inline constexpr int64_t kMaxPlaneTokens = 256;
 inline constexpr int kByteWgmmaTiles[] = {16, 32, 64};
 // From here on warpgroups may be worth the smallest of them.
 inline constexpr int64_t kMinPlaneTokens = 9;

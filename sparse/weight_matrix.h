@@ -75,6 +75,12 @@ class WeightMatrix {
 
   // The same weight in memory of its own on the same device; nothing where a class has no copies.
   virtual std::unique_ptr<WeightMatrix> copy() const { return nullptr; }
+  // What matmul() of this many tokens may change each element of x by before it multiplies, in
+  // parts of the largest magnitude of its token.
+  virtual double input_rounding([[maybe_unused]] DType y, [[maybe_unused]] int64_t tokens,
+                                [[maybe_unused]] const ExecContext& ctx) const {
+    return 0.0;
+  }
   // How matmul() of this many tokens computes a y of this dtype in this context; empty where there
   // is no choice, or none that is known.
   virtual std::string plan_text([[maybe_unused]] DType y, [[maybe_unused]] int64_t tokens,

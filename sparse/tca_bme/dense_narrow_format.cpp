@@ -82,13 +82,13 @@ class DenseNarrowFormat : public WeightFormat {
     if (!device.is_cuda()) {
       return WeightFormat::workspace_bytes(e, device, tokens, sums);
     }
-    const RecordMatrix matrix{.rows = e.rows,
-                              .columns = e.columns,
-                              .chunks = QuantizedLayout::kColumns / tca_bme::kChunkColumns,
-                              .elements = RecordElements::i8,  // or i4, which takes no more
-                              .clusters = device.is_planned()
-                                              ? assumed_clusters(kPlannedMultiprocessors)
-                                              : count_clusters(device)};
+    const RecordMatrix matrix{
+        .rows = e.rows,
+        .columns = e.columns,
+        .chunks = QuantizedLayout::kColumns / tca_bme::kChunkColumns,
+        .elements = type_ == ValueType::i4 ? RecordElements::i4 : RecordElements::i8,
+        .clusters = device.is_planned() ? assumed_clusters(kPlannedMultiprocessors)
+                                        : count_clusters(device)};
     return tca_bme::records_workspace_bytes(matrix, tokens, sums);
   }
 

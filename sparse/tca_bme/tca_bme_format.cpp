@@ -94,7 +94,7 @@ class TcaBmeFormat : public WeightFormat {
     RecordMatrix matrix{.rows = e.rows, .columns = e.columns};
     if (is_quantized(e)) {
       matrix.chunks = tca_bme::QuantizedLayout::kColumns / tca_bme::kChunkColumns;
-      matrix.elements = RecordElements::i8;  // or f8, which takes no more
+      matrix.elements = elements_of(tca_bme::read_quantized_layout(e).values);
     } else {
       const tca_bme::RecordLayout layout = tca_bme::layout_of(e);
       matrix.chunks = layout.chunks;

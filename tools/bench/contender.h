@@ -19,6 +19,8 @@ class BoundKernel {
   virtual ~BoundKernel() = default;
   // What such launches run; empty if there is but one.
   virtual std::string algorithm(Launches launches) const = 0;
+  // What it may change x by, as WeightMatrix::input_rounding().
+  virtual double input_rounding([[maybe_unused]] Launches launches) const { return 0.0; }
   virtual void enqueue(int64_t copy, Launches launches) = 0;  // throws Error
 };
 

@@ -53,6 +53,11 @@ class FormatKernel : public BoundKernel {
     ctx.launches = launches;
     return contender_.weight(0).plan_text(y_.dtype(), x_.size(0), ctx);
   }
+  double input_rounding(Launches launches) const override {
+    ExecContext& ctx = contender_.context();
+    ctx.launches = launches;
+    return contender_.weight(0).input_rounding(y_.dtype(), x_.size(0), ctx);
+  }
   void enqueue(int64_t copy, Launches launches) override {
     ExecContext& ctx = contender_.context();
     ctx.launches = launches;

@@ -45,15 +45,6 @@ std::string values_of(const KernelBenchOptions& options) {
   return rounds == options.formats.end() ? std::string() : records_in(*rounds, {}).layout;
 }
 
-// Of products by such values: those of integers have x as 16 bits of the largest of a block of
-// columns (sparse/tca_bme/quantized/cuda/x_integers.cuh).
-double input_rounding(const KernelBenchOptions& options) {
-  constexpr double kSteps = 127 * 256;
-  const std::string values = values_of(options);
-  const bool in_integers = values.starts_with("i8") || values.starts_with("i4");
-  return options.device.is_cuda() && in_integers ? 0.5 / kSteps : 0.0;
-}
-
 class KernelBench {
  public:
   KernelBench(const KernelBenchOptions& options,
@@ -200,8 +191,7 @@ class KernelBench {
           if (const std::string narrow = values_of(options_); !narrow.empty()) {
             round_to_values(narrow, values.view, ctx);
           }
-          ProductOperands operands(values.view, max_tokens(), options_.seed, ctx,
-                                   input_rounding(options_));
+          ProductOperands operands(values.view, max_tokens(), options_.seed, ctx);
           return Weight{.values = std::move(values), .operands = std::move(operands)};
         },
         problem);

@@ -83,6 +83,9 @@ void ProductMeter::measure_kernels(Contender& contender, const ProductOperands& 
   const Tensor other_y = operands.other_y(tokens);
   // What was timed is what was verified: a replay may differ from the calls that it was captured
   // from.
+  const auto error_of = [&](const BoundKernel& of, const Tensor& result, Launches launches) {
+    return operands.reference().worst_error(result, ctx_, of.input_rounding(launches));
+  };
   const auto take_error = [&](double worst_error) {
     product.worst_error = std::max(product.worst_error, worst_error);
     require_right(product.worst_error, contender);
@@ -90,7 +93,7 @@ void ProductMeter::measure_kernels(Contender& contender, const ProductOperands& 
   const auto time_alone = [&](Launches launches) {
     poison(y, ctx_);
     const Spread seconds = time_kernel(contender, *kernel, launches, repeat_);
-    take_error(operands.reference().worst_error(y, ctx_));
+    take_error(error_of(*kernel, y, launches));
     return scaled(seconds, kMicro);
   };
   const auto time_turns = [&](Launches launches, Contender& opponent) -> std::optional<Turns> {
@@ -103,7 +106,7 @@ void ProductMeter::measure_kernels(Contender& contender, const ProductOperands& 
       const TimedWork works[] = {work_of(contender, *kernel, launches),
                                  work_of(opponent, *other, launches)};
       seconds = time_by_turns(works, repeat_);
-      require_right(operands.reference().worst_error(other_y, ctx_), opponent);
+      require_right(error_of(*other, other_y, launches), opponent);
     } catch (const DeviceLost&) {
       throw;
     } catch (const std::exception& error) {
@@ -111,7 +114,7 @@ void ProductMeter::measure_kernels(Contender& contender, const ProductOperands& 
       add_note(not_compared(error.what()), product);
       return std::nullopt;
     }
-    take_error(operands.reference().worst_error(y, ctx_));
+    take_error(error_of(*kernel, y, launches));
     return scaled(compare_turns(seconds[0], seconds[1]), kMicro);
   };
   const auto time = [&](Launches launches, Contender* opponent, std::optional<Turns>& turns) {
@@ -193,7 +196,8 @@ std::unique_ptr<BoundKernel> ProductMeter::fastest_kernel(Contender& contender,
 double ProductMeter::verify(const Contender& contender, BoundKernel& kernel,
                             const ProductOperands& operands, int64_t tokens, Launches launches) {
   return verify_product([&](int64_t copy) { kernel.enqueue(copy, launches); }, contender.copies(),
-                        operands.y(tokens), operands.reference(), ctx_);
+                        operands.y(tokens), operands.reference(), ctx_,
+                        kernel.input_rounding(launches));
 }
 
 MeasuredProduct ProductMeter::time_unverified(Contender& contender, const ProductOperands& operands,

@@ -39,16 +39,15 @@ OwnedTensor random_inputs(const Tensor& weight, int64_t tokens, uint64_t seed, E
 }
 
 ProductOperands::ProductOperands(const Tensor& weight, int64_t max_tokens, uint64_t seed,
-                                 ExecContext& ctx, double input_rounding)
-    : ProductOperands(weight, random_inputs(weight, max_tokens, seed, ctx), ctx, input_rounding) {}
+                                 ExecContext& ctx)
+    : ProductOperands(weight, random_inputs(weight, max_tokens, seed, ctx), ctx) {}
 
-ProductOperands::ProductOperands(const Tensor& weight, OwnedTensor x, ExecContext& ctx,
-                                 double input_rounding)
+ProductOperands::ProductOperands(const Tensor& weight, OwnedTensor x, ExecContext& ctx)
     : weight_(weight),
       x_(std::move(x)),
       y_(allocate_tensor(ctx.device, x_.view.dtype(), {max_tokens(), weight.size(0)}, "y")),
       other_y_(allocate_tensor(ctx.device, x_.view.dtype(), {max_tokens(), weight.size(0)},
                                "another y")),
-      reference_(x_.view, weight, ctx, input_rounding) {}
+      reference_(x_.view, weight, ctx) {}
 
 }  // namespace sparsellm

@@ -30,13 +30,10 @@ OwnedTensor random_inputs(const Tensor& weight, int64_t tokens, uint64_t seed, E
 // most, and the right result; fewer tokens are the first rows of all of them.
 class ProductOperands {
  public:
-  // weight [out, in] is contiguous, on the context's device; input_rounding is that of
-  // ProductReference.
-  ProductOperands(const Tensor& weight, int64_t max_tokens, uint64_t seed, ExecContext& ctx,
-                  double input_rounding = 0.0);
+  // weight [out, in] is contiguous, on the context's device.
+  ProductOperands(const Tensor& weight, int64_t max_tokens, uint64_t seed, ExecContext& ctx);
   // With x [max_tokens, in] instead of random inputs.
-  ProductOperands(const Tensor& weight, OwnedTensor x, ExecContext& ctx,
-                  double input_rounding = 0.0);
+  ProductOperands(const Tensor& weight, OwnedTensor x, ExecContext& ctx);
 
   const Tensor& weight() const { return weight_; }
   int64_t max_tokens() const { return x_.view.size(0); }

@@ -31,8 +31,7 @@ Rounding rounding_of(DType dtype) {
   }
 }
 
-ProductReference::ProductReference(const Tensor& x, const Tensor& w, ExecContext& ctx,
-                                   double input_rounding) {
+ProductReference::ProductReference(const Tensor& x, const Tensor& w, ExecContext& ctx) {
   check_operand(x, "x", ctx);
   check_operand(w, "w", ctx);
   require(x.size(1) == w.size(1) && (x.dtype() == w.dtype() || !ctx.device.is_cuda()),
@@ -42,26 +41,32 @@ ProductReference::ProductReference(const Tensor& x, const Tensor& w, ExecContext
   const int64_t out = w.size(0);
   values_ = allocate_tensor(ctx.device, DType::f32, {tokens, out}, "the reference product");
   magnitudes_ = allocate_tensor(ctx.device, DType::f32, {tokens, out}, "the reference product");
-  const ProductSums sums{.values = values_.view,
-                         .magnitudes = magnitudes_.view,
-                         .input_rounding = input_rounding / static_cast<double>(kSumTolerance)};
+  weight_sums_ = allocate_tensor(ctx.device, DType::f32, {out}, "the reference product");
+  largest_inputs_ = allocate_tensor(ctx.device, DType::f32, {tokens}, "the reference product");
   if (ctx.device.is_cuda()) {
     worst_ = allocate_tensor(ctx.device, DType::f32, {1}, "the worst error");
-    product_reference_cuda(x, w, sums, ctx);
+    product_reference_cuda(x, w, sums(), ctx);
     ctx.cuda->synchronize();  // before anything may free x and w
   } else {
-    product_reference_cpu(x, w, sums, ctx);
+    product_reference_cpu(x, w, sums(), ctx);
   }
 }
 
-double ProductReference::worst_error(const Tensor& y, ExecContext& ctx) const {
+ProductSums ProductReference::sums() const {
+  return {.values = values_.view,
+          .magnitudes = magnitudes_.view,
+          .weight_sums = weight_sums_.view,
+          .largest_inputs = largest_inputs_.view};
+}
+
+double ProductReference::worst_error(const Tensor& y, ExecContext& ctx,
+                                     double input_rounding) const {
   check_operand(y, "y", ctx);
   require(y.size(0) <= values_.view.size(0) && y.size(1) == values_.view.size(1),
           "the reference of a product is {}, y is {}", values_.view.shape_string(),
           y.shape_string());
-  const ProductSums sums{.values = values_.view, .magnitudes = magnitudes_.view};
-  return ctx.device.is_cuda() ? product_error_cuda(y, sums, worst_.view, ctx)
-                              : product_error_cpu(y, sums, ctx);
+  return ctx.device.is_cuda() ? product_error_cuda(y, sums(), input_rounding, worst_.view, ctx)
+                              : product_error_cpu(y, sums(), input_rounding, ctx);
 }
 
 void poison(const Tensor& y, ExecContext& ctx) {
@@ -74,12 +79,12 @@ void poison(const Tensor& y, ExecContext& ctx) {
 }
 
 double verify_product(const std::function<void(int64_t)>& multiply, int64_t copies, const Tensor& y,
-                      const ProductReference& reference, ExecContext& ctx) {
+                      const ProductReference& reference, ExecContext& ctx, double input_rounding) {
   double worst = 0.0;
   for (int64_t copy = 0; copy < copies; ++copy) {
     poison(y, ctx);
     multiply(copy);
-    worst = std::max(worst, reference.worst_error(y, ctx));
+    worst = std::max(worst, reference.worst_error(y, ctx, input_rounding));
   }
   return worst;
 }

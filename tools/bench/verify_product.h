@@ -13,22 +13,29 @@ namespace sparsellm {
 // result may be from it:
 //   64 * 2^-23 * sum |w||x|   for sums in f32 in any order, on tensor cores too, which truncate
 //                             (Fasi et al., Numerical Behavior of NVIDIA Tensor Cores, 2021)
-//   + input_rounding * sum |w| * the largest |x| of the token, for products that round x
+//   + the input rounding * sum |w| * the largest |x| of the token, for products that round x
 //   + the rounding of the result to its dtype.
 // All tensors are contiguous and on the context's device: on CUDA in f16 or bf16, on the CPU of any
 // floating dtype.
+struct ProductSums;
+
 class ProductReference {
  public:
-  ProductReference(const Tensor& x, const Tensor& w, ExecContext& ctx, double input_rounding = 0.0);
+  ProductReference(const Tensor& x, const Tensor& w, ExecContext& ctx);
 
   // The largest |y - reference| in units of what is allowed: at most 1 if y is right, infinity if
-  // there is a NaN. y has the first rows of the product, all or some. Synchronises.
-  double worst_error(const Tensor& y, ExecContext& ctx) const;
+  // there is a NaN. y has the first rows of the product, all or some; input_rounding as of
+  // WeightMatrix. Synchronises.
+  double worst_error(const Tensor& y, ExecContext& ctx, double input_rounding = 0.0) const;
 
  private:
-  OwnedTensor values_;      // f32 [tokens, out]
-  OwnedTensor magnitudes_;  // f32 [tokens, out], sum |w||x|, and as much as rounding x is worth
-  OwnedTensor worst_;       // f32 [1]
+  ProductSums sums() const;
+
+  OwnedTensor values_;          // f32 [tokens, out]
+  OwnedTensor magnitudes_;      // f32 [tokens, out], sum |w||x|
+  OwnedTensor weight_sums_;     // f32 [out], sum |w|
+  OwnedTensor largest_inputs_;  // f32 [tokens], the largest |x|
+  OwnedTensor worst_;           // f32 [1]
 };
 
 // Every byte of what is poisoned: all bits set are a NaN of every floating dtype.
@@ -40,6 +47,7 @@ void poison(const Tensor& y, ExecContext& ctx);
 // The worst error of y over all copies of a weight; multiply(copy) enqueues its product into y,
 // which is poisoned before each. Synchronises.
 double verify_product(const std::function<void(int64_t)>& multiply, int64_t copies, const Tensor& y,
-                      const ProductReference& reference, ExecContext& ctx);
+                      const ProductReference& reference, ExecContext& ctx,
+                      double input_rounding = 0.0);
 
 }  // namespace sparsellm

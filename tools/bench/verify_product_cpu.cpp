@@ -26,24 +26,29 @@ void product_reference_cpu(const Tensor& x, const Tensor& w, const ProductSums& 
   std::vector<std::vector<double>> inputs;
   for (int64_t t = 0; t < x.size(0); ++t) {
     inputs.push_back(values_of_row(x, t));
+    double largest = 0.0;
+    for (const double v : inputs.back()) {
+      largest = std::max(largest, std::abs(v));
+    }
+    sums.largest_inputs.data<float>()[t] = static_cast<float>(largest);
   }
   ctx.threads.parallel_for(w.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t o = begin; o < end; ++o) {
       const std::vector<double> weights = values_of_row(w, o);
+      double weight_sum = 0.0;
+      for (const double v : weights) {
+        weight_sum += std::abs(v);
+      }
+      sums.weight_sums.data<float>()[o] = static_cast<float>(weight_sum);
       for (int64_t t = 0; t < x.size(0); ++t) {
         const std::vector<double>& input = inputs[static_cast<size_t>(t)];
         double sum = 0.0;
         double magnitude = 0.0;
-        double weight_sum = 0.0;
-        double largest_input = 0.0;
         for (size_t i = 0; i < weights.size(); ++i) {
           const double product = weights[i] * input[i];
           sum += product;
           magnitude += std::abs(product);
-          weight_sum += std::abs(weights[i]);
-          largest_input = std::max(largest_input, std::abs(input[i]));
         }
-        magnitude += sums.input_rounding * weight_sum * largest_input;
         sums.values.row<float>(t)[o] = static_cast<float>(sum);
         sums.magnitudes.row<float>(t)[o] = static_cast<float>(magnitude);
       }
@@ -51,7 +56,8 @@ void product_reference_cpu(const Tensor& x, const Tensor& w, const ProductSums& 
   });
 }
 
-double product_error_cpu(const Tensor& y, const ProductSums& sums, ExecContext&) {
+double product_error_cpu(const Tensor& y, const ProductSums& sums, double input_rounding,
+                         ExecContext&) {
   const Rounding rounding = rounding_of(y.dtype());
   double worst = 0.0;
   for (int64_t t = 0; t < y.size(0); ++t) {
@@ -59,7 +65,10 @@ double product_error_cpu(const Tensor& y, const ProductSums& sums, ExecContext&)
     const float* const values = sums.values.row<float>(t);
     const float* const magnitudes = sums.magnitudes.row<float>(t);
     for (size_t o = 0; o < results.size(); ++o) {
-      const float in_sum = kSumTolerance * magnitudes[o];
+      const float in_inputs = static_cast<float>(input_rounding) *
+                              sums.weight_sums.data<float>()[o] *
+                              sums.largest_inputs.data<float>()[t];
+      const float in_sum = kSumTolerance * magnitudes[o] + in_inputs;
       const float tolerance =
           in_sum + rounding.relative * (std::abs(values[o]) + in_sum) + rounding.absolute;
       const double ratio =

@@ -34,11 +34,12 @@ __device__ void load_slice(const T* matrix, int64_t rows, int64_t columns, int64
 // Block (b, t) of kThreads computes the outputs from b * kTile on for the tokens from t * kTile on;
 // thread (i, j) = (threadIdx.x % kSide, threadIdx.x / kSide) of it those at i + kSide * p, for the
 // tokens at j + kSide * q, p, q < kPerThread. A sum runs over the columns in ascending order.
-// Static shared memory of 2 * kSlice * kPitch doubles, 16 KiB; 64 doubles of sums in registers.
+// Static shared memory of 2 * kSlice * kPitch doubles, 16 KiB; 40 doubles of sums in registers.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     product_reference_kernel(const T* x, const T* w, int64_t tokens, int64_t out, int64_t in,
-                             double input_rounding, float* values, float* magnitudes) {
+                             float* values, float* magnitudes, float* all_weight_sums,
+                             float* all_largest_inputs) {
   __shared__ double w_slice[kSlice][kPitch];
   __shared__ double x_slice[kSlice][kPitch];
   const int i = threadIdx.x % kSide;
@@ -82,8 +83,9 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t token = first_token + j + kSide * q;
       if (o < out && token < tokens) {
         values[token * out + o] = static_cast<float>(sums[p][q]);
-        magnitudes[token * out + o] = static_cast<float>(
-            magnitude_sums[p][q] + input_rounding * weight_sums[p] * largest_inputs[q]);
+        magnitudes[token * out + o] = static_cast<float>(magnitude_sums[p][q]);
+        all_weight_sums[o] = static_cast<float>(weight_sums[p]);  // all blocks store the same
+        all_largest_inputs[token] = static_cast<float>(largest_inputs[q]);
       }
     }
   }
@@ -94,14 +96,17 @@ __global__ void __launch_bounds__(kThreads)
 // gridDim.x * kThreads-th after it.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    product_error_kernel(const T* y, const float* values, const float* magnitudes, int64_t count,
-                         Rounding rounding, unsigned* worst) {
+    product_error_kernel(const T* y, const float* values, const float* magnitudes,
+                         const float* weight_sums, const float* largest_inputs,
+                         float input_rounding, int64_t out, int64_t count, Rounding rounding,
+                         unsigned* worst) {
   constexpr unsigned kInfinity = 0x7f800000u;
   unsigned most = 0;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count;
        i += stride) {
-    const float in_sum = kSumTolerance * magnitudes[i];
+    const float in_inputs = input_rounding * weight_sums[i % out] * largest_inputs[i / out];
+    const float in_sum = kSumTolerance * magnitudes[i] + in_inputs;
     const float tolerance =
         in_sum + rounding.relative * (fabsf(values[i]) + in_sum) + rounding.absolute;
     const float ratio = fabsf(f32_of(y[i]) - values[i]) / tolerance;
@@ -130,12 +135,13 @@ void product_reference_cuda(const Tensor& x, const Tensor& w, const ProductSums&
     launch(ctx, product_reference_kernel<T>,
            {.blocks = dim3(blocks_for(out, kTile), blocks_for(tokens, kTile)), .threads = kThreads},
            static_cast<const T*>(x.raw()), static_cast<const T*>(w.raw()), tokens, out, x.size(1),
-           sums.input_rounding, sums.values.data<float>(), sums.magnitudes.data<float>());
+           sums.values.data<float>(), sums.magnitudes.data<float>(), sums.weight_sums.data<float>(),
+           sums.largest_inputs.data<float>());
   });
 }
 
-double product_error_cuda(const Tensor& y, const ProductSums& sums, const Tensor& worst,
-                          ExecContext& ctx) {
+double product_error_cuda(const Tensor& y, const ProductSums& sums, double input_rounding,
+                          const Tensor& worst, ExecContext& ctx) {
   auto* const most = worst.data<float>();
   check_cuda(cudaMemsetAsync(most, 0, sizeof(float), cuda_queue(ctx).stream));
   const int64_t count = y.element_count();
@@ -145,7 +151,9 @@ double product_error_cuda(const Tensor& y, const ProductSums& sums, const Tensor
                 std::min<int64_t>(blocks_for(count, kThreads), kMaxErrorBlocks)),
             .threads = kThreads},
            static_cast<const T*>(y.raw()), sums.values.data<float>(), sums.magnitudes.data<float>(),
-           count, rounding_of(y.dtype()), reinterpret_cast<unsigned*>(most));
+           sums.weight_sums.data<float>(), sums.largest_inputs.data<float>(),
+           static_cast<float>(input_rounding), y.size(1), count, rounding_of(y.dtype()),
+           reinterpret_cast<unsigned*>(most));
   });
   float result = 0.0f;
   ctx.cuda->copy(&result, most, sizeof(result));

@@ -5,13 +5,12 @@
 
 namespace sparsellm {
 
-// The devices' sides of tools/bench/verify_product.h; operands are checked. `magnitudes` has the
-// same shape as `values`, f32 [tokens, out]: sums of the absolute values of what the values are
-// sums of, and input_rounding times the weights' absolute values and the largest input of a token.
+// The devices' sides of tools/bench/verify_product.h; operands are checked.
 struct ProductSums {
-  Tensor values;
-  Tensor magnitudes;
-  double input_rounding = 0.0;
+  Tensor values;          // f32 [tokens, out]
+  Tensor magnitudes;      // the same: sums of the absolute values of what the values are sums of
+  Tensor weight_sums;     // f32 [out], of absolute values
+  Tensor largest_inputs;  // f32 [tokens], magnitudes
 };
 void product_reference_cpu(const Tensor& x, const Tensor& w, const ProductSums& sums,
                            ExecContext& ctx);
@@ -19,9 +18,10 @@ void product_reference_cuda(const Tensor& x, const Tensor& w, const ProductSums&
                             ExecContext& ctx);
 
 // `worst` f32 [1] is for the device to use.
-double product_error_cpu(const Tensor& y, const ProductSums& sums, ExecContext& ctx);
-double product_error_cuda(const Tensor& y, const ProductSums& sums, const Tensor& worst,
-                          ExecContext& ctx);
+double product_error_cpu(const Tensor& y, const ProductSums& sums, double input_rounding,
+                         ExecContext& ctx);
+double product_error_cuda(const Tensor& y, const ProductSums& sums, double input_rounding,
+                          const Tensor& worst, ExecContext& ctx);
 
 void poison_cuda(const Tensor& y, ExecContext& ctx);
 

@@ -37,8 +37,8 @@
 #   shards    bitmap weights in the shapes of configs/NAME.json (of all of them: half an hour), of
 #             what a GPU has of them if there are 1, 2 or 4
 #   serving   requests that come and go against batches that stay together, Llama-2-7B
-#   values    bitmaps over values of 8 and 4 bits, beside dense weights of as few and of 16, and
-#             with uneven zeros, as docs/benchmarks/NAME/{kernel_values,values_patterns}.jsonl; NAME is
+#   values    bitmaps over values of 8 and 4 bits, beside dense weights of as few and of 16 and
+#             bitmaps over 16, and with uneven zeros, as docs/benchmarks/NAME/{kernel_values,values_patterns}.jsonl; NAME is
 #             h200, as of the next one
 #   values-models  decode steps with such weights, as docs/benchmarks/NAME/throughput_values.jsonl
 #   server    requests through sparsellm-serve against the same in an engine, Llama-2-7B's shapes (made
@@ -338,9 +338,9 @@ case $section in
       report_more throughput_values throughput "${engine[@]}" --weight-format dense_i4 "$@"
     done
     # Which one GPU holds with fewer bits alone.
-    engine=(--config configs/opt-175b.json --batch "1,8,16" "${steps[@]}")
-    report_more throughput_values throughput "${engine[@]}" "${bitmaps[@]}" 0.6 --values i8 "$@"
-    report_more throughput_values throughput "${engine[@]}" "${bitmaps[@]}" 0.5 --values i4 \
+    engine=(--config configs/opt-175b.json "${steps[@]}" "${bitmaps[@]}")
+    report_more throughput_values throughput "${engine[@]}" 0.6 --values i8 --batch "1,8,16" "$@"
+    report_more throughput_values throughput "${engine[@]}" 0.5 --values i4 --batch "1,4,8" \
       --gpu-memory 80G "$@"
     ;;
   breakdown)

@@ -31,9 +31,7 @@ int64_t launch_tokens(const RecordMatmulConfig& config) {
   return config.bytes ? kMaxByteTokens : kTokenTile;
 }
 
-int x_padding(const RecordMatrix& matrix) {
-  return matrix.elements == RecordElements::halves ? 16 : 32;
-}
+int x_padding(const RecordMatrix& matrix) { return matrix.narrow() ? 32 : 16; }
 
 int64_t x_bytes(const RecordMatrix& matrix, const TokenTile& tile, int64_t columns) {
   constexpr int64_t kBlockBytes = 1024;  // of x that has one scale

@@ -223,7 +223,7 @@ Choice quantized_choice(const RecordMatrix& matrix) {
 }
 
 Choice choice_for(const RecordMatrix& matrix, DType dtype) {
-  if (matrix.elements != RecordElements::halves) {
+  if (matrix.narrow()) {
     return dtype == DType::f16 ? quantized_choice<__half>(matrix)
                                : quantized_choice<__nv_bfloat16>(matrix);
   }
@@ -232,10 +232,10 @@ Choice choice_for(const RecordMatrix& matrix, DType dtype) {
 }
 
 int32_t max_record_bytes(const RecordMatrix& matrix, const RecordLayout& layout) {
-  return matrix.elements == RecordElements::halves
-             ? layout.max_record_bytes()
+  return matrix.narrow()
              // Those of 4 bits, with any scales, and dense ones are smaller.
-             : tca_bme::QuantizedLayout{.offsets = 16}.max_record_bytes();
+             ? tca_bme::QuantizedLayout{.offsets = 16}.max_record_bytes()
+             : layout.max_record_bytes();
 }
 
 }  // namespace

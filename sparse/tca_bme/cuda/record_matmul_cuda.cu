@@ -316,7 +316,7 @@ std::vector<RecordMatmulConfig> record_matmul_candidates(const RecordMatrix& mat
       missing = !plan.has_value();
       if (plan) {
         constexpr double kWideCost = 1.1;  // of values that become 16 bits wide
-        const bool widened = !bytes && matrix.elements != RecordElements::halves;
+        const bool widened = !bytes && matrix.narrow();
         found.emplace_back(cost_of(*plan) * (widened ? kWideCost : 1.0), config);
       }
     }
@@ -400,11 +400,10 @@ void record_matmul_cuda(const RecordMatrix& matrix, const CudaProductOperands& o
     return;
   }
   const tca_bme::RecordKernels kernels =
-      matrix.elements == RecordElements::halves
-          ? tca_bme::RecordKernels{.even = tca_bme::even_record_kernel,
-                                   .uneven = tca_bme::uneven_record_kernel}
-          : tca_bme::RecordKernels{.even = tca_bme::even_quantized_kernel,
-                                   .uneven = tca_bme::uneven_quantized_kernel};
+      matrix.narrow() ? tca_bme::RecordKernels{.even = tca_bme::even_quantized_kernel,
+                                               .uneven = tca_bme::uneven_quantized_kernel}
+                      : tca_bme::RecordKernels{.even = tca_bme::even_record_kernel,
+                                               .uneven = tca_bme::uneven_record_kernel};
   tca_bme::record_matmul_by(kernels, matrix, operands, config, ctx);
 }
 

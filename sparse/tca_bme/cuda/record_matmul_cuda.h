@@ -11,6 +11,7 @@
 #include "kernels/base/exec.h"
 #include "sparse/cuda_product_operands.h"
 #include "sparse/tca_bme/cuda/record_device.h"
+#include "sparse/tca_bme/quantized/quantized_layout.h"
 
 namespace sparsellm {
 
@@ -24,6 +25,12 @@ RecordShares record_shares(std::span<const uint32_t> block_starts, const Cluster
 // What the values of records are: of 16 bits (sparse/tca_bme/format/record_layout.h), or fewer
 // (sparse/tca_bme/quantized/quantized_layout.h).
 enum class RecordElements : uint8_t { halves, i8, f8, i4 };
+constexpr RecordElements elements_of(tca_bme::QuantizedLayout::Values values) {
+  using Values = tca_bme::QuantizedLayout::Values;
+  return values == Values::i8   ? RecordElements::i8
+         : values == Values::f8 ? RecordElements::f8
+                                : RecordElements::i4;
+}
 
 // A matrix in the layout of tca_bme version 2 or 3 on the device.
 struct RecordMatrix {
@@ -46,6 +53,7 @@ struct RecordMatrix {
   static size_t kind_of(int split) {
     return static_cast<size_t>(std::countr_zero(static_cast<unsigned>(split)));
   }
+  bool narrow() const { return elements != RecordElements::halves; }
   int clusters_of(int split) const { return clusters[kind_of(split)]; }
   const std::vector<int>* shares_of(int split) const {  // nullptr: evenly
     return shares == nullptr || (*shares)[kind_of(split)].empty() ? nullptr
@@ -69,6 +77,8 @@ struct RecordMatmulConfig {
   bool operator==(const RecordMatmulConfig&) const = default;
 };
 inline constexpr int64_t kMaxByteTokens = 16;
+// What that changes x by, in parts of the largest of a block (quantized/cuda/x_integers.cuh).
+inline constexpr double kRecordInputRounding = 0.5 / 32512;
 std::string record_matmul_name(const RecordMatmulConfig& config);
 
 // The product. The order of the sums depends on the matrix (its shape, and how many bytes its rows

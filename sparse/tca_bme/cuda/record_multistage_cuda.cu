@@ -62,7 +62,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, int token_tiles) {
 }
 
 MultistageKernel kernel_for(const RecordMatrix& matrix, int token_tiles, DType dtype) {
-  if (matrix.elements != RecordElements::halves) {
+  if (matrix.narrow()) {
     return tca_bme::widened_multistage_kernel(matrix, token_tiles, dtype);
   }
   return matrix.multistage.byte_products
@@ -118,7 +118,7 @@ MultistageDevice multistage_device(Device on) {
 
 bool record_multistage_fits(const RecordMatrix& matrix) {
   // Narrow values are decoded by 1-bit products alone, unless they are dense.
-  const bool takes_bits = matrix.elements != RecordElements::halves && matrix.chunk_offsets != 0;
+  const bool takes_bits = matrix.narrow() && matrix.chunk_offsets != 0;
   return matrix.multistage.multiprocessors > 0 &&
          !(takes_bits && matrix.multistage.byte_products) &&
          plan_for(matrix, kMaxTokens / kTileTokens).has_value();

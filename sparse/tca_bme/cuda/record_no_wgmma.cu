@@ -22,6 +22,8 @@ void record_wgmma_cuda(const RecordMatrix&, const CudaProductOperands&, const Re
 
 bool record_wgmma_takes(const RecordMatrix&, const CudaProductOperands&) { return false; }
 
+bool record_wgmma_rounds_x(const RecordMatrix&, const RecordWgmmaConfig&) { return false; }
+
 bool record_wgmma_fits(const RecordMatrix&, const RecordWgmmaConfig&) { return false; }
 
 int64_t record_wgmma_workspace_bytes(const RecordMatrix&, const RecordWgmmaConfig&, int64_t) {

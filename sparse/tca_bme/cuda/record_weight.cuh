@@ -40,6 +40,7 @@ class CudaRecordWeight : public WeightMatrix {
   int64_t tune(const MatmulTuning& what, TuneCache& cache, ExecContext& ctx) const override;
   std::string notice() const override;
   std::unique_ptr<WeightMatrix> copy() const override;
+  double input_rounding(DType y, int64_t tokens, const ExecContext& ctx) const override;
   std::string plan_text(DType y, int64_t tokens, const ExecContext& ctx) const override;
 
   const RecordMatrix& matrix() const { return matrix_; }

@@ -43,18 +43,6 @@ RecordMatrix matrix_of(const RecordLayout& layout, int64_t rows, int64_t columns
           .multistage = multistage_device(device)};
 }
 
-RecordElements elements_of(QuantizedLayout::Values values) {
-  switch (values) {
-    case QuantizedLayout::Values::i8:
-      return RecordElements::i8;
-    case QuantizedLayout::Values::f8:
-      return RecordElements::f8;
-    case QuantizedLayout::Values::i4:
-      return RecordElements::i4;
-  }
-  fail("values of no kind");
-}
-
 RecordMatrix matrix_of(const QuantizedLayout& layout, int64_t rows, int64_t columns,
                        Device device) {
   RecordMatrix matrix = matrix_of(RecordLayout{.chunks = QuantizedLayout::kColumns / kChunkColumns},
@@ -167,6 +155,15 @@ RecordKey CudaRecordWeight::key(DType y, int64_t tokens, Launches launches) cons
           .launches = launches};
 }
 
+double CudaRecordWeight::input_rounding(DType y, int64_t tokens, const ExecContext& ctx) const {
+  const RecordPlan plan = plan_for(y, tokens, ctx);
+  const auto* const decoding = std::get_if<RecordMatmulConfig>(&plan);
+  const auto* const by_warpgroups = std::get_if<RecordWgmmaConfig>(&plan);
+  const bool rounds = (decoding != nullptr && decoding->bytes) ||
+                      (by_warpgroups != nullptr && record_wgmma_rounds_x(matrix_, *by_warpgroups));
+  return rounds ? kRecordInputRounding : 0.0;
+}
+
 std::string CudaRecordWeight::plan_text(DType y, int64_t tokens, const ExecContext& ctx) const {
   return to_text(plan_for(y, tokens, ctx));
 }
@@ -199,15 +196,14 @@ std::vector<RecordMatmulConfig> CudaRecordWeight::configs_for(DType y, int64_t t
 
 std::vector<RecordWgmmaConfig> CudaRecordWeight::wgmma_configs_for(DType y, int64_t tokens) const {
   const bool bytes = matrix_.elements == RecordElements::i8;
-  const bool aligned = matrix_.elements != RecordElements::halves || in() % kAligned == 0;
+  const bool aligned = matrix_.narrow() || in() % kAligned == 0;
   const bool taken = tokens >= (bytes ? kMinPlaneTokens : kMinWgmmaTokens) && aligned;
   return y == dtype_ && taken ? record_wgmma_candidates(matrix_, tokens)
                               : std::vector<RecordWgmmaConfig>();
 }
 
 RecordPlan CudaRecordWeight::rule_plan(DType y, int64_t tokens) const {
-  const int64_t most =
-      matrix_.elements == RecordElements::halves ? kMaxWgmmaRuleTokens : kMaxNarrowWgmmaRuleTokens;
+  const int64_t most = matrix_.narrow() ? kMaxNarrowWgmmaRuleTokens : kMaxWgmmaRuleTokens;
   if (tokens >= kMinWgmmaTokens && tokens <= most) {
     const std::vector<RecordWgmmaConfig> configs = wgmma_configs_for(y, tokens);
     if (!configs.empty()) {

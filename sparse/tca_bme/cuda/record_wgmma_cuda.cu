@@ -60,14 +60,12 @@ std::span<const int> tiles_of(const RecordMatrix& matrix) {
 // What becomes of x before the product.
 enum class WgmmaX { as_it_is, planes, units };
 WgmmaX x_of(const RecordMatrix& matrix, int tile) {
-  if (matrix.elements == RecordElements::halves) {
+  if (!matrix.narrow()) {
     return WgmmaX::as_it_is;
   }
   const bool in_integers = matrix.elements == RecordElements::i8 && tile != tca_bme::kLargeUnitTile;
   return in_integers ? WgmmaX::planes : WgmmaX::units;
 }
-bool prepares_x(const RecordMatrix& matrix) { return matrix.elements != RecordElements::halves; }
-
 struct Geometry {
   int consumers;     // warpgroups of a block
   int x_rows;        // of a unit
@@ -109,7 +107,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordWgmmaConfig
   Plan plan;
   TileParameters& p = plan.parameters;
   if (std::ranges::find(tiles_of(matrix), config.tile) == tiles_of(matrix).end() ||
-      (prepares_x(matrix) && config.stream_k)) {
+      (matrix.narrow() && config.stream_k)) {
     return std::nullopt;
   }
   const Geometry geometry = geometry_of(matrix, config.tile);
@@ -262,7 +260,7 @@ WgmmaKernel kernel_for(const RecordMatrix& matrix, int tile, DType dtype, bool u
     case WgmmaX::planes:
       return tca_bme::byte_wgmma_kernel(matrix, tile, dtype, uneven);
     case WgmmaX::units:
-      return tca_bme::widened_wgmma_kernel(matrix, tile, dtype);
+      return tca_bme::widened_wgmma_kernel(matrix, tile, dtype, uneven);
   }
   fail("no kernel for such records");
 }
@@ -324,8 +322,12 @@ std::string record_wgmma_name(const RecordWgmmaConfig& config) {
 }
 
 bool record_wgmma_takes(const RecordMatrix& matrix, const CudaProductOperands& operands) {
-  return prepares_x(matrix) || (reinterpret_cast<uintptr_t>(operands.x) % 16 == 0 &&
-                                (operands.tokens == 1 || operands.x_stride % kAligned == 0));
+  return matrix.narrow() || (reinterpret_cast<uintptr_t>(operands.x) % 16 == 0 &&
+                             (operands.tokens == 1 || operands.x_stride % kAligned == 0));
+}
+
+bool record_wgmma_rounds_x(const RecordMatrix& matrix, const RecordWgmmaConfig& config) {
+  return x_of(matrix, config.tile) == WgmmaX::planes;
 }
 
 bool record_wgmma_fits(const RecordMatrix& matrix, const RecordWgmmaConfig& config) {
@@ -334,7 +336,7 @@ bool record_wgmma_fits(const RecordMatrix& matrix, const RecordWgmmaConfig& conf
 
 std::vector<RecordWgmmaConfig> record_wgmma_candidates(const RecordMatrix& matrix, int64_t tokens) {
   std::vector<std::pair<double, RecordWgmmaConfig>> found;
-  if (prepares_x(matrix) && tokens > tca_bme::kMaxUnitTokens) {
+  if (matrix.narrow() && tokens > tca_bme::kMaxUnitTokens) {
     return {};
   }
   for (const int tile : tiles_of(matrix)) {

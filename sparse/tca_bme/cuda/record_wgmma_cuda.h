@@ -34,6 +34,9 @@ void record_wgmma_cuda(const RecordMatrix& matrix, const CudaProductOperands& op
 // is not a multiple of that are taken where the stride is.
 bool record_wgmma_takes(const RecordMatrix& matrix, const CudaProductOperands& operands);
 
+// Whether x becomes integers of 16 bits, as with RecordMatmulConfig::bytes.
+bool record_wgmma_rounds_x(const RecordMatrix& matrix, const RecordWgmmaConfig& config);
+
 // Whether there is room for the records of the matrix, by the largest of them.
 bool record_wgmma_fits(const RecordMatrix& matrix, const RecordWgmmaConfig& config);
 

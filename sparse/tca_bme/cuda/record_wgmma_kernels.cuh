@@ -14,9 +14,8 @@ WgmmaKernel even_wgmma_kernel(const RecordMatrix& matrix, int tile, DType dtype)
 WgmmaKernel uneven_wgmma_kernel(const RecordMatrix& matrix, int tile, DType dtype);
 // Of i8, dense or not, in tiles of 16, 32 or 64 tokens.
 WgmmaKernel byte_wgmma_kernel(const RecordMatrix& matrix, int tile, DType dtype, bool uneven);
-// Of f8 and i4, dense or not, in tiles of 32, 64 or 128 tokens, and of i8 of 128; of matrices even
-// and uneven.
-WgmmaKernel widened_wgmma_kernel(const RecordMatrix& matrix, int tile, DType dtype);
+// Of f8 and i4, in tiles of 32, 64 or 128 tokens, and of i8 of 128; of i4 and i8 dense ones, too.
+WgmmaKernel widened_wgmma_kernel(const RecordMatrix& matrix, int tile, DType dtype, bool uneven);
 
 template <class T, int N, bool UNEVEN>
 WgmmaKernel choose_wgmma_kernel(const RecordMatrix& matrix) {

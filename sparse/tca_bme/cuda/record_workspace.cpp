@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "kernels/base/token_buckets.h"
 #include "kernels/base/workspace.h"
 #include "sparse/expand_matmul.h"
 #include "sparse/tca_bme/cuda/record_choices.h"
@@ -15,11 +16,12 @@ namespace {
 
 constexpr int64_t kAlignedColumns = 8;  // 16 bytes
 
-// Warpgroups take any shape of version 2; in a build or on a device without them there are no
-// clusters.
+// In a build or on a device without warpgroups there are no clusters.
 bool has_warpgroups(const RecordMatrix& matrix) {
-  return matrix.clusters.front() > 0 && matrix.rows > 0 &&
-         matrix.elements == RecordElements::halves;
+  return matrix.clusters.front() > 0 && matrix.rows > 0;
+}
+bool has_halves_by_warpgroups(const RecordMatrix& matrix) {
+  return has_warpgroups(matrix) && !matrix.narrow();
 }
 
 }  // namespace
@@ -54,7 +56,7 @@ int64_t stream_k_bytes(int token_tile, int64_t clusters) {
 
 bool overlaps_pieces(const RecordMatrix& matrix, int64_t max_tokens) {
   return max_tokens > kMaxWgmmaOnlyTokens || matrix.columns % kAlignedColumns != 0 ||
-         !has_warpgroups(matrix);
+         !has_halves_by_warpgroups(matrix);
 }
 
 int64_t records_workspace_bytes(const RecordMatrix& matrix, int64_t tokens, Sums sums) {
@@ -68,21 +70,21 @@ int64_t records_workspace_bytes(const RecordMatrix& matrix, int64_t tokens, Sums
   if (sums == Sums::batch_invariant || tokens <= kMaxDecodedTokens) {
     add(record_matmul_workspace_bytes(matrix, tokens));
   }
-  if (sums != Sums::batch_invariant && matrix.elements != RecordElements::halves &&
-      matrix.clusters.front() > 0) {
-    const int64_t prepared = std::min(tokens, kMaxUnitTokens);
+  if (sums != Sums::batch_invariant && matrix.narrow() && has_warpgroups(matrix) &&
+      tokens <= kMaxUnitTokens) {
+    static_assert(token_bucket(kMaxUnitTokens) == kMaxUnitTokens);
     if (tokens >= kMinWgmmaTokens) {
-      add(x_units_bytes(prepared, matrix.columns));
+      add(x_units_bytes(tokens, matrix.columns));
     }
     if (tokens >= kMinPlaneTokens && matrix.elements == RecordElements::i8) {
       for (const int tile : kByteWgmmaTiles) {
-        add(x_planes_for(prepared, matrix.columns, tile).bytes());
+        add(x_planes_for(tokens, matrix.columns, tile).bytes());
       }
     }
   }
   // Stream-K is for products of one tile of tokens.
-  if (sums != Sums::batch_invariant && tokens >= kMinWgmmaTokens && has_warpgroups(matrix) &&
-      tokens <= *std::rbegin(kWgmmaTiles)) {
+  if (sums != Sums::batch_invariant && tokens >= kMinWgmmaTokens &&
+      has_halves_by_warpgroups(matrix) && tokens <= *std::rbegin(kWgmmaTiles)) {
     const int tile = *std::ranges::lower_bound(kWgmmaTiles, tokens);
     add(stream_k_bytes(tile, matrix.clusters.front()));
   }

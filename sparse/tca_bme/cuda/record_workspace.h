@@ -23,7 +23,7 @@ inline constexpr int64_t kMaxDecodedTokens = 128;
 // From here on warpgroups may be worth their smallest tile.
 inline constexpr int64_t kMinWgmmaTokens = 17;
 // Pieces of an expanded weight that overlap take more memory than all else in a step of few tokens.
-// Up to here warpgroups do without.
+// Up to here warpgroups do without, for values of 16 bits.
 inline constexpr int64_t kMaxWgmmaOnlyTokens = 1024;
 
 // The tokens of a tile of warpgroups, and the consumer warpgroups of a block: as many as there are

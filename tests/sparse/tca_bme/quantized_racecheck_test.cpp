@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tests/sparse/tca_bme/quantized_gpu_fixture.h"
 
@@ -20,8 +21,8 @@ TEST_P(GpuQuantizedRaces, FewSmallProducts) {
   constexpr Shape kShape{130, 776};
   uint64_t seed = 1;
   for (const QuantizedKind& kind :
-       {QuantizedKind{ValueType::i8}, QuantizedKind{ValueType::f8}, QuantizedKind{ValueType::i4, 64},
-        QuantizedKind{ValueType::i8, 0, "dense_i8"},
+       {QuantizedKind{ValueType::i8}, QuantizedKind{ValueType::f8},
+        QuantizedKind{ValueType::i4, 64}, QuantizedKind{ValueType::i8, 0, "dense_i8"},
         QuantizedKind{ValueType::i4, 128, "dense_i4"}}) {
     for (const double density : {0.3, 0.6}) {
       const QuantizedMatrix q = matrix_of(kind, kShape, density, ++seed);
@@ -44,7 +45,14 @@ TEST_P(GpuQuantizedRaces, FewSmallProducts) {
           }
         };
         check(as_records(*loaded).configs_for(GetParam(), tokens), record_matmul_name);
-        check(as_records(*loaded).wgmma_configs_for(GetParam(), tokens), record_wgmma_name);
+        // Parts of K in one block: a lane arrives at a barrier for all lanes of its warp, which
+        // racecheck does not take for an order of what the others have stored.
+        auto by_warpgroups = as_records(*loaded).wgmma_configs_for(GetParam(), tokens);
+        std::erase_if(by_warpgroups, [](const RecordWgmmaConfig& config) {
+          constexpr int kMostRowBlocks = 4;
+          return config.split == 1 && config.row_blocks < kMostRowBlocks;
+        });
+        check(by_warpgroups, record_wgmma_name);
       }
     }
   }

@@ -125,10 +125,10 @@ TEST_P(BenchKernel, AllowsForRoundedInputs) {
   const GuardedTensor y = on_gpu({2, 2});
   set_values(x.view(), std::vector<double>{1.0, 0.001, 0.0, 0.0, 0.0, -0.25});
   set_values(w.view(), std::vector<double>{0.0, -2.0, 0.0, 1.0, 0.0, 0.0});
-  const ProductReference rounded(x.view(), w.view(), gpu->exec, 0.0625);
+  const ProductReference reference(x.view(), w.view(), gpu->exec);
   const auto worst = [&](double first, double last) {
     set_values(y.view(), std::vector<double>{first, 1.0, 0.0, last});
-    return rounded.worst_error(y.view(), gpu->exec);
+    return reference.worst_error(y.view(), gpu->exec, 0.0625);
   };
   EXPECT_LE(worst(0.12, 0.015), 1.0);  // 0.0625 * 2 * 1, and 0.0625 * 1 * 0.25
   EXPECT_GT(worst(0.13, 0.0), 1.0);

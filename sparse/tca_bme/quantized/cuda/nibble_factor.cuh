@@ -6,9 +6,17 @@
 #include <cstdint>
 #include <cstring>
 
-#include "sparse/tca_bme/cuda/record_tile.cuh"
+#include "sparse/tca_bme/quantized/cuda/nibble_scales.cuh"
 
 namespace sparsellm::tca_bme {
+
+// 0x6400 is 1024 of f16, with steps of 1: a byte in its last bits adds itself.
+__device__ inline uint32_t half_pair_of_bytes(uint32_t bytes, int pair, uint32_t less) {
+  const uint32_t sum = permute(bytes, 0x64646464u, pair == 0 ? 0x4140 : 0x4342);
+  uint32_t result;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(result) : "r"(sum), "r"(less));
+  return result;
+}
 
 // The scale of a group of i4: makes of four bytes, each a code that is 8 too large, two pairs of T,
 // rounded once.
@@ -22,12 +30,8 @@ class NibbleFactor<__half> {
   __device__ void widen(uint32_t bytes, uint32_t (&pairs)[2]) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      // 0x6400 is 1024, with steps of 1: a byte in its last bits adds itself.
-      const uint32_t bits = permute(bytes, 0x64646464u, i == 0 ? 0x4140 : 0x4342);
-      __half2 two;
-      memcpy(&two, &bits, sizeof two);
-      two = __hmul2(__hsub2(two, __float2half2_rn(1024.f + 8.f)), scale_);
-      memcpy(&pairs[i], &two, sizeof two);
+      const uint32_t code = half_pair_of_bytes(bytes, i, 0xE408E408u);  // - 1032
+      pairs[i] = bits_of(__hmul2(half2_of(code), scale_));
     }
   }
 

@@ -19,4 +19,18 @@ __device__ inline void store_scaled_fragment(const Parameters& p, int first_row,
                     make_float4(v.x * upper, v.y * upper, v.z * lower, v.w * lower));
 }
 
+// The same for what a WIDENER (wideners.cuh) has made of the values.
+template <class WIDENER, class T, class Parameters>
+__device__ inline void store_widened(const Parameters& p, int first_row, int first_token, int lane,
+                                     float4 v) {
+  if constexpr (WIDENER::kLacksScales) {
+    constexpr float kFactor = WIDENER::kFactor;
+    store_scaled_fragment<T>(
+        p, first_row, first_token, lane,
+        make_float4(v.x * kFactor, v.y * kFactor, v.z * kFactor, v.w * kFactor));
+  } else {
+    store_fragment<T>(p, first_row, first_token, lane, v);
+  }
+}
+
 }  // namespace sparsellm::tca_bme

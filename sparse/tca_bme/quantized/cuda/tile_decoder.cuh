@@ -1,22 +1,14 @@
 #pragma once
 
-#include <cuda_fp16.h>
-
 #include <cstdint>
-#include <cstring>
 
 #include "sparse/tca_bme/quantized/cuda/dense_tile.cuh"
+#include "sparse/tca_bme/quantized/cuda/nibble_scales.cuh"
 
 // As quantized_tile.cuh, for a warp that has tile `tile` of 16 rows of a record alone, in every
 // second chunk: one 1-bit product has all that the tile needs of a chunk. A quarter of a record is
 // its next 32 columns.
 namespace sparsellm::tca_bme {
-
-__device__ inline __half2 half2_of(uint32_t bits) {
-  __half2 two;
-  memcpy(&two, &bits, sizeof two);
-  return two;
-}
 
 // Where the masks of the tile are in a record, and its bits in those of a unit's k.
 struct TileMasks {
@@ -85,48 +77,19 @@ struct ByteTileDecoder<0> {
       : offsets_at(tile * kTileValueBytes + lane * 16) {}
 };
 
-// Where the scales of the lane's rows are in a record of i4: of 8 h + g, h in the halves of a word.
-template <int OFFSETS>
-struct TileScales {
-  uint32_t scales_at;
-  int log_group;  // of columns, in units of 32
-
-  __device__ TileScales(int lane, int tile, int group)
-      : scales_at(kLayout.mask_bytes() + kLayout.offset_bytes() + (lane >> 2) * 16 + tile * 4),
-        log_group(group == 32   ? 0
-                  : group == 64 ? 1
-                                : 2) {}
-  // Those of both quarters of a unit, of 64 columns; `scales` has those of the unit before.
-  template <int UNIT>
-  __device__ void load_of_unit(uint32_t (&scales)[2], uint32_t base) const {
-    if (UNIT == 0 || log_group < 2) {
-      scales[0] = load(base, 2 * UNIT);
-    }
-    scales[1] = log_group == 0 ? load(base, 2 * UNIT + 1) : scales[0];
-  }
-
- private:
-  __device__ uint32_t load(uint32_t base, int quarter) const {
-    return load_word<0>(base + scales_at + (quarter >> log_group) * (kRecordRows * 2));
-  }
-
-  static constexpr QuantizedLayout kLayout{.values = QuantizedLayout::Values::i4,
-                                           .offsets = OFFSETS};
-};
-
 template <int OFFSETS>
 struct NibbleTileDecoder : TileMasks {
   static_assert(OFFSETS == 8);
 
   uint32_t offsets_at;
-  TileScales<OFFSETS> scales;
+  NibbleScales<OFFSETS> scales;
   uint32_t before[2];  // row g has the bits before the units of row g, row 8 + g those of its first
 
   __device__ NibbleTileDecoder(int lane, int tile, int group)
       : TileMasks(lane, tile),
         offsets_at(QuantizedLayout{.offsets = OFFSETS}.mask_bytes() + (lane & 3) * 16 +
                    tile / 2 * (OFFSETS / 2)),
-        scales(lane, tile, group) {
+        scales(lane, group, tile) {
     const int g = lane >> 2;
     before[0] = before[1] = 0;
 #pragma unroll
@@ -156,14 +119,14 @@ struct NibbleTileDecoder : TileMasks {
 template <>
 struct NibbleTileDecoder<0> {
   uint32_t offsets_at;  // of the lane's values
-  TileScales<0> scales;
+  NibbleScales<0> scales;
 
   __device__ NibbleTileDecoder(int lane, int tile, int group)
       : offsets_at(
             QuantizedLayout{.values = QuantizedLayout::Values::i4, .offsets = 0, .group = group}
                 .header_bytes() +
             tile * kTileValueBytes + lane * 16),
-        scales(lane, tile, group) {}
+        scales(lane, group, tile) {}
 };
 
 }  // namespace sparsellm::tca_bme

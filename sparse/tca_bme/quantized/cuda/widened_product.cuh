@@ -54,14 +54,7 @@ class WidenedProduct : public TileSums<NT> {
   template <class Parameters>
   __device__ static void store(const Parameters& p, int first_row, int f, int lane, float4 sums) {
     const int row = first_row + f / NT * 16;
-    if constexpr (WIDENER::kLacksScales) {
-      constexpr float kFactor = WIDENER::kFactor;
-      store_scaled_fragment<Element>(
-          p, row, f % NT * 8, lane,
-          make_float4(sums.x * kFactor, sums.y * kFactor, sums.z * kFactor, sums.w * kFactor));
-    } else {
-      store_fragment<Element>(p, row, f % NT * 8, lane, sums);
-    }
+    store_widened<WIDENER, Element>(p, row, f % NT * 8, lane, sums);
   }
 
  private:

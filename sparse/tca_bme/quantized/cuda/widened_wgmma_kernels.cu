@@ -6,7 +6,7 @@
 namespace sparsellm::tca_bme {
 namespace {
 
-// The kernel of uneven matrices takes any, but dense ones have records of one size.
+// UNEVEN for even matrices, too, to have half as many kernels; dense ones have records of one size.
 template <class T, class WIDENER, bool UNEVEN>
 WgmmaKernel large_tile_kernel() {
   return &record_wgmma_kernel<WidenedWgmmaProduct<T, WIDENER, kLargeUnitTile>, UNEVEN>;
@@ -43,7 +43,8 @@ WgmmaKernel widened_kernel_for(const RecordMatrix& matrix, int tile) {
 
 }  // namespace
 
-WgmmaKernel widened_wgmma_kernel(const RecordMatrix& matrix, int tile, DType dtype) {
+WgmmaKernel widened_wgmma_kernel(const RecordMatrix& matrix, int tile, DType dtype, bool uneven) {
+  require(!uneven || matrix.chunk_offsets != 0, "no kernel for dense records of several sizes");
   return dtype == DType::f16 ? widened_kernel_for<__half>(matrix, tile)
                              : widened_kernel_for<__nv_bfloat16>(matrix, tile);
 }

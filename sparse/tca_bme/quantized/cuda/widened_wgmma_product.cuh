@@ -87,7 +87,7 @@ struct NibbleTileWidener {
     uint32_t turned[4], own[4];  // of all quarters
     uint32_t at[2][4];           // of those of the unit
     uint32_t bits[2];
-    uint32_t scales[2];
+    __half2 scales[2];
     uint32_t held[2];  // of both q, what the next product takes
   };
   template <int UNIT>
@@ -105,7 +105,7 @@ struct NibbleTileWidener {
   }
   __device__ static void load(uint32_t (&pairs)[2][2], Places& places, int c, const Decoder&) {
     const uint32_t(&at)[4] = places.at[c / 2];
-    const __half2 scales = half2_of(places.scales[c / 2]);
+    const __half2 scales = places.scales[c / 2];
 #pragma unroll
     for (int q = 0; q < 2; ++q) {
       uint32_t bytes = places.held[q];
@@ -128,7 +128,7 @@ struct NibbleTileWidener<T, 0> {
   struct Places {
     uint32_t at;
     uint32_t values[4];
-    uint32_t scales[2];
+    __half2 scales[2];
   };
   template <int UNIT>
   __device__ static void locate(Places& places, uint32_t base, const Decoder& decoder) {
@@ -139,7 +139,7 @@ struct NibbleTileWidener<T, 0> {
     if (c == 0) {
       load_four(places.values, places.at);
     }
-    const __half2 scales = half2_of(places.scales[c / 2]);
+    const __half2 scales = places.scales[c / 2];
 #pragma unroll
     for (int q = 0; q < 2; ++q) {
       const uint32_t bytes = (places.values[c % 2 * 2 + q] >> (c / 2 * 4)) & 0x0f0f0f0fu;
@@ -180,14 +180,7 @@ struct WidenedWgmmaProduct {
   template <class Parameters>
   __device__ static void store(const Parameters& p, int first_row, int first_token, int lane,
                                float4 v) {
-    if constexpr (WIDENER::kLacksScales) {
-      constexpr float kFactor = WIDENER::kFactor;
-      store_scaled_fragment<T>(
-          p, first_row, first_token, lane,
-          make_float4(v.x * kFactor, v.y * kFactor, v.z * kFactor, v.w * kFactor));
-    } else {
-      store_fragment<T>(p, first_row, first_token, lane, v);
-    }
+    store_widened<WIDENER, T>(p, first_row, first_token, lane, v);
   }
 };
 

@@ -20,14 +20,7 @@ __device__ inline uint32_t upper_halves(float low, float high) {
   return permute(__float_as_uint(low), __float_as_uint(high), 0x7632);
 }
 
-// 0x6400 is 1024 of f16, and 0x4B000000 is 2^23 of f32, both with steps of 1: a byte in their last
-// bits adds itself.
-__device__ inline uint32_t half_pair_of_bytes(uint32_t bytes, int pair, uint32_t less) {
-  const uint32_t sum = permute(bytes, 0x64646464u, pair == 0 ? 0x4140 : 0x4342);
-  uint32_t result;
-  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(result) : "r"(sum), "r"(less));
-  return result;
-}
+// 0x4B000000 is 2^23 of f32, with steps of 1: a byte in its last bits adds itself.
 __device__ inline float float_of_byte(uint32_t bytes, uint32_t k, float less) {
   return __uint_as_float(permute(bytes, 0x4B000000u, 0x7440 + k)) - less;
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/device/cuda_types.cuh"
+#include "sparse/tca_bme/cuda/record_matmul_cuda.h"
 #include "sparse/tca_bme/cuda/record_tile.cuh"
 
 // How x becomes integers of 16 bits, a high and a low byte, in blocks of columns with a scale each.
@@ -14,6 +15,7 @@ namespace sparsellm::tca_bme {
 constexpr int kXBlock = 512;
 // The integer that the largest magnitude of a block becomes.
 constexpr float kLargestX = 32512.f;  // 127 * 256
+static_assert(0.5 / kLargestX == kRecordInputRounding);
 
 // A block of x that is not larger than this counts as zeros: its steps would have no reciprocal.
 constexpr float kTiny = 1e-30f;

@@ -1,6 +1,7 @@
 #include "kernels/base/launch.cuh"
 #include "kernels/base/pdl.cuh"
 #include "sparse/tca_bme/format/record_layout.h"
+#include "sparse/tca_bme/quantized/cuda/x_columns.cuh"
 #include "sparse/tca_bme/quantized/cuda/x_integers.cuh"
 #include "sparse/tca_bme/quantized/cuda/x_planes.h"
 
@@ -9,39 +10,23 @@ namespace {
 
 static_assert(kPlaneBlock == kXBlock);
 constexpr int kPlaneThreads = 128;
-constexpr int kLaneColumns = 16;
-static_assert(32 * kLaneColumns == kXBlock);
+static_assert(32 * kThreadColumns == kXBlock);
 
-// A warp for each block of columns of a token, which is blockIdx.y.
+// A warp for each block of columns of a token, which is blockIdx.x.
 template <class T>
 __global__ void __launch_bounds__(kPlaneThreads)
-    x_planes_kernel(const T* x, int64_t x_stride, int columns, bool aligned, XPlanes to) {
+    x_planes_kernel(const uint16_t* x, int64_t x_stride, int columns, bool aligned, XPlanes to) {
   launch_dependents();
   wait_on_dependencies();  // until here x may be written and the workspace be read
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t block = int64_t{blockIdx.x} * (kPlaneThreads / 32) + threadIdx.x / 32;
+  const int64_t block = int64_t{blockIdx.y} * (kPlaneThreads / 32) + threadIdx.x / 32;
   if (block >= to.blocks) {
     return;
   }
-  const int64_t token = blockIdx.y;
-  const int column = static_cast<int>(block) * kXBlock + lane * kLaneColumns;
-  const T* const from = x + token * x_stride + column;
-  uint32_t pairs[kLaneColumns / 2] = {};
-  if (aligned && column + kLaneColumns <= columns) {
-    const uint4 first = *reinterpret_cast<const uint4*>(from);
-    const uint4 second = *reinterpret_cast<const uint4*>(from + kLaneColumns / 2);
-    pairs[0] = first.x, pairs[1] = first.y, pairs[2] = first.z, pairs[3] = first.w;
-    pairs[4] = second.x, pairs[5] = second.y, pairs[6] = second.z, pairs[7] = second.w;
-  } else {
-#pragma unroll
-    for (int k = 0; k < kLaneColumns; ++k) {
-      if (column + k < columns) {
-        uint16_t bits;
-        memcpy(&bits, from + k, sizeof bits);
-        pairs[k / 2] |= static_cast<uint32_t>(bits) << (k % 2 * 16);
-      }
-    }
-  }
+  const int64_t token = blockIdx.x;
+  const int column = static_cast<int>(block) * kXBlock + lane * kThreadColumns;
+  uint32_t pairs[kThreadColumns / 2];
+  load_columns(pairs, x + token * x_stride, column, columns, aligned);
   const float largest = largest_magnitude<T>(pairs);
   const float steps = steps_of(largest);
   const int64_t tile = token / to.tile;
@@ -64,21 +49,13 @@ __global__ void __launch_bounds__(kPlaneThreads)
 }  // namespace
 
 void make_x_planes(const XRows& x, const XPlanes& planes, const ExecContext& ctx) {
-  constexpr int64_t kAligned = 8;  // elements of 16 bytes
-  const bool aligned = reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride % kAligned == 0;
-  const LaunchShape shape{
-      .blocks = dim3(static_cast<unsigned>(ceil_div(planes.blocks, int64_t{kPlaneThreads / 32})),
-                     static_cast<unsigned>(x.tokens)),
-      .threads = kPlaneThreads,
-      .pdl = true};
-  const int columns = static_cast<int>(x.columns);
-  if (x.dtype == DType::f16) {
-    launch(ctx, x_planes_kernel<__half>, shape, static_cast<const __half*>(x.data), x.stride,
-           columns, aligned, planes);
-  } else {
-    launch(ctx, x_planes_kernel<__nv_bfloat16>, shape, static_cast<const __nv_bfloat16*>(x.data),
-           x.stride, columns, aligned, planes);
-  }
+  const int64_t blocks = ceil_div(planes.blocks, int64_t{kPlaneThreads / 32});
+  launch(ctx, x.dtype == DType::f16 ? x_planes_kernel<__half> : x_planes_kernel<__nv_bfloat16>,
+         {.blocks = dim3(static_cast<unsigned>(x.tokens), static_cast<unsigned>(blocks)),
+          .threads = kPlaneThreads,
+          .pdl = true},
+         static_cast<const uint16_t*>(x.data), x.stride, static_cast<int>(x.columns),
+         has_aligned_rows(x), planes);
 }
 
 }  // namespace sparsellm::tca_bme

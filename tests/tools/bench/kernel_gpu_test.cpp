@@ -425,7 +425,7 @@ TEST_P(BenchKernel, Fp8BesideNarrowValues) {
             EXPECT_NE(result.note.find("rounded to e4m3"), std::string::npos);
             EXPECT_EQ(result.encoded_bytes, out * in);
             EXPECT_EQ(result.fraction_of_dense, 0.5);
-            EXPECT_LE(result.worst_error, 128.0);
+            EXPECT_LE(result.worst_error, 8.0);
             EXPECT_GT(result.us.median, 0.0);
             EXPECT_NE(result.compared.baseline, "cublaslt-fp8");
             EXPECT_DOUBLE_EQ(result.compared.speedup,

@@ -16,7 +16,7 @@ double read_bandwidth_cuda(int64_t, ExecContext&) { fail("{}", kCpuOnlyBuild); }
 void product_reference_cuda(const Tensor&, const Tensor&, const ProductSums&, ExecContext&) {
   fail("{}", kCpuOnlyBuild);
 }
-double product_error_cuda(const Tensor&, const ProductSums&, const Tensor&, ExecContext&) {
+double product_error_cuda(const Tensor&, const ProductSums&, double, const Tensor&, ExecContext&) {
   fail("{}", kCpuOnlyBuild);
 }
 void poison_cuda(const Tensor&, ExecContext&) { fail("{}", kCpuOnlyBuild); }

@@ -19,6 +19,22 @@ std::vector<double> values_of_row(const Tensor& x, int64_t row) {
   return values;
 }
 
+double largest_magnitude(const std::vector<double>& values) {
+  double largest = 0.0;
+  for (const double v : values) {
+    largest = std::max(largest, std::abs(v));
+  }
+  return largest;
+}
+
+double sum_of_magnitudes(const std::vector<double>& values) {
+  double sum = 0.0;
+  for (const double v : values) {
+    sum += std::abs(v);
+  }
+  return sum;
+}
+
 }  // namespace
 
 void product_reference_cpu(const Tensor& x, const Tensor& w, const ProductSums& sums,
@@ -26,20 +42,16 @@ void product_reference_cpu(const Tensor& x, const Tensor& w, const ProductSums& 
   std::vector<std::vector<double>> inputs;
   for (int64_t t = 0; t < x.size(0); ++t) {
     inputs.push_back(values_of_row(x, t));
-    double largest = 0.0;
-    for (const double v : inputs.back()) {
-      largest = std::max(largest, std::abs(v));
+    if (!sums.largest_inputs.empty()) {
+      sums.largest_inputs.data<float>()[t] = static_cast<float>(largest_magnitude(inputs.back()));
     }
-    sums.largest_inputs.data<float>()[t] = static_cast<float>(largest);
   }
   ctx.threads.parallel_for(w.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t o = begin; o < end; ++o) {
       const std::vector<double> weights = values_of_row(w, o);
-      double weight_sum = 0.0;
-      for (const double v : weights) {
-        weight_sum += std::abs(v);
+      if (!sums.weight_sums.empty()) {
+        sums.weight_sums.data<float>()[o] = static_cast<float>(sum_of_magnitudes(weights));
       }
-      sums.weight_sums.data<float>()[o] = static_cast<float>(weight_sum);
       for (int64_t t = 0; t < x.size(0); ++t) {
         const std::vector<double>& input = inputs[static_cast<size_t>(t)];
         double sum = 0.0;

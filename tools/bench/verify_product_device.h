@@ -7,10 +7,11 @@ namespace sparsellm {
 
 // The devices' sides of tools/bench/verify_product.h; operands are checked.
 struct ProductSums {
-  Tensor values;          // f32 [tokens, out]
-  Tensor magnitudes;      // the same: sums of the absolute values of what the values are sums of
-  Tensor weight_sums;     // f32 [out], of absolute values
-  Tensor largest_inputs;  // f32 [tokens], magnitudes
+  Tensor values;      // f32 [tokens, out]
+  Tensor magnitudes;  // the same: sums of the absolute values of what the values are sums of
+  // For products that round x; on the CPU they may be empty.
+  Tensor weight_sums = {};     // f32 [out], of absolute values
+  Tensor largest_inputs = {};  // f32 [tokens], magnitudes
 };
 void product_reference_cpu(const Tensor& x, const Tensor& w, const ProductSums& sums,
                            ExecContext& ctx);

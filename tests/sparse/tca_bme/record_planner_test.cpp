@@ -232,7 +232,7 @@ TEST(TcaBmeRecordPlanner, WarpgroupsTakeNarrowValues) {
       const std::vector<RecordWgmmaConfig> configs = record_wgmma_candidates(matrix, tokens);
       ASSERT_EQ(configs.empty(), tokens > tca_bme::kMaxUnitTokens);
       if (tokens < tca_bme::kMinWgmmaTokens && kind.elements != RecordElements::i8) {
-        continue;  // not asked for
+        continue;  // wgmma_configs_for() asks for none
       }
       const int64_t workspace = tca_bme::records_workspace_bytes(matrix, tokens, Sums::fastest);
       for (const RecordWgmmaConfig& config : configs) {

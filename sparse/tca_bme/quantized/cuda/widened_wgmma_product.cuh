@@ -15,6 +15,29 @@
 // units of 64 columns: pairs[q] of a product c of 16 columns are those of row 8 q + g.
 namespace sparsellm::tca_bme {
 
+// Where the values of a tile are, and its bits, in both quarters of a unit.
+struct UnitPlaces {
+  uint32_t at[2][4];
+  uint32_t bits[2];
+
+  // After that of the unit before.
+  template <int UNIT, class Decoder>
+  __device__ void locate(uint32_t base, const Decoder& decoder) {
+    if constexpr (UNIT == 0) {
+      decoder.load(turned_, own_, base);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int quarter = 2 * UNIT + i;
+      decoder.locate(at[i], base, quarter, turned_[quarter]);
+      bits[i] = own_[quarter] >> decoder.shift;
+    }
+  }
+
+ private:
+  uint32_t turned_[4], own_[4];  // of all quarters
+};
+
 // Of 8 bits.
 template <class T, QuantizedLayout::Values VALUES, int OFFSETS>
 struct ByteTileWidener {
@@ -23,22 +46,10 @@ struct ByteTileWidener {
   static constexpr bool kLacksScales = Widener::kLacksScales;
   static constexpr float kFactor = Widener::kFactor;
 
-  struct Places {
-    uint32_t turned[4], own[4];  // of all quarters
-    uint32_t at[2][4];           // of those of the unit
-    uint32_t bits[2];
-  };
+  using Places = UnitPlaces;
   template <int UNIT>
   __device__ static void locate(Places& places, uint32_t base, const Decoder& decoder) {
-    if constexpr (UNIT == 0) {
-      decoder.load(places.turned, places.own, base);
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int quarter = 2 * UNIT + i;
-      decoder.locate(places.at[i], base, quarter, places.turned[quarter]);
-      places.bits[i] = places.own[quarter] >> decoder.shift;
-    }
+    places.template locate<UNIT>(base, decoder);
   }
   __device__ static void load(uint32_t (&pairs)[2][2], Places& places, int c, const Decoder&) {
     const uint32_t(&at)[4] = places.at[c / 2];
@@ -83,24 +94,13 @@ struct NibbleTileWidener {
   static constexpr bool kLacksScales = false;
   static constexpr float kFactor = 1.f;
 
-  struct Places {
-    uint32_t turned[4], own[4];  // of all quarters
-    uint32_t at[2][4];           // of those of the unit
-    uint32_t bits[2];
+  struct Places : UnitPlaces {
     __half2 scales[2];
     uint32_t held[2];  // of both q, what the next product takes
   };
   template <int UNIT>
   __device__ static void locate(Places& places, uint32_t base, const Decoder& decoder) {
-    if constexpr (UNIT == 0) {
-      decoder.load(places.turned, places.own, base);
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int quarter = 2 * UNIT + i;
-      decoder.locate(places.at[i], base, quarter, places.turned[quarter]);
-      places.bits[i] = places.own[quarter] >> decoder.shift;
-    }
+    places.template locate<UNIT>(base, decoder);
     decoder.scales.template load_of_unit<UNIT>(places.scales, base);
   }
   __device__ static void load(uint32_t (&pairs)[2][2], Places& places, int c, const Decoder&) {

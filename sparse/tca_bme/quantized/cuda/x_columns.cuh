@@ -15,8 +15,8 @@ inline bool has_aligned_rows(const XRows& x) {
   return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride % kAligned == 0;
 }
 
-// Those from `column` on, in pairs, with zeros in place of what is beyond `columns`; `aligned`: the
-// row, to 16 bytes.
+// The columns from `column` on, in pairs, with zeros beyond `columns`; `aligned`: the row is, to 16
+// bytes.
 __device__ inline void load_columns(uint32_t (&pairs)[kThreadColumns / 2], const uint16_t* row,
                                     int64_t column, int64_t columns, bool aligned) {
   const uint16_t* const from = row + column;

@@ -38,8 +38,8 @@
 #             what a GPU has of them if there are 1, 2 or 4
 #   serving   requests that come and go against batches that stay together, Llama-2-7B
 #   values    bitmaps over values of 8 and 4 bits, beside dense weights of as few and of 16 and
-#             bitmaps over 16, and with uneven zeros, as docs/benchmarks/NAME/{kernel_values,values_patterns}.jsonl; NAME is
-#             h200, as of the next one
+#             bitmaps over 16, and with uneven zeros, as
+#             docs/benchmarks/NAME/{kernel_values,values_patterns}.jsonl; NAME is h200, as of the next one
 #   values-models  decode steps with such weights, as docs/benchmarks/NAME/throughput_values.jsonl
 #   server    requests through sparsellm-serve against the same in an engine, Llama-2-7B's shapes (made
 #             in BUILD, which takes 14 GB), as docs/benchmarks/NAME/server.jsonl; NAME is h200

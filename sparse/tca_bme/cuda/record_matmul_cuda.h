@@ -77,7 +77,7 @@ struct RecordMatmulConfig {
   bool operator==(const RecordMatmulConfig&) const = default;
 };
 inline constexpr int64_t kMaxByteTokens = 16;
-// What that changes x by, in parts of the largest of a block (quantized/cuda/x_integers.cuh).
+// What integers change x by, in parts of the largest of a block (quantized/cuda/x_integers.cuh).
 inline constexpr double kRecordInputRounding = 0.5 / 32512;
 std::string record_matmul_name(const RecordMatmulConfig& config);
 

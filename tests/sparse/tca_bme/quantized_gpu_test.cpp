@@ -98,7 +98,7 @@ TEST_P(GpuQuantized, WarpgroupsMultiply) {
         const OwnedTensor w = dense_of(q);
         const std::vector<double> sums = sums_of(w.view);
         const std::unique_ptr<WeightMatrix> loaded = load_quantized(kind, q);
-        // As many as several launches of the longest sums take.
+        // So many that the largest clusters take several launches.
         const int64_t most = shape.columns > 4000 ? 300 : 140;
         const GuardedTensor x(GetParam(), {most, shape.columns},
                               seed % 2 == 0 ? Layout::strided : Layout::contiguous, kGpu);

@@ -14,7 +14,7 @@ namespace sparsellm::tca_bme {
 // alone.
 inline constexpr int kLargeUnitTile = 128;
 
-// Of more tokens an expanded weight is faster, and x would take memory that it does not.
+// For more tokens an expanded weight is faster, and this copy of x would take much memory.
 inline constexpr int64_t kMaxUnitTokens = 1024;
 
 // [tokens, stride]: of each 16 columns, pair i of neighbours is at i / 2 if i is even, else at

@@ -27,13 +27,17 @@ struct QuantizedDecoder<0> {
 };
 
 template <class Take>
-__device__ inline void decode_bytes(uint32_t base, const QuantizedDecoder<0>& decoder, Take take) {
+__device__ inline void decode_half_of_bytes(uint32_t base, const QuantizedDecoder<0>& decoder,
+                                            int half, Take take) {
+  constexpr int kHalfColumns32 = kHalfChunks / 2;
 #pragma unroll
-  for (int columns32 = 0; columns32 < QuantizedLayout::kChunks / 2; ++columns32) {
+  for (int columns32 = 0; columns32 < kHalfColumns32; ++columns32) {
+    const uint32_t at =
+        base + decoder.values_at + (kHalfColumns32 * half + columns32) * (4 * kTileValueBytes);
     uint32_t a[4][4];  // of tiles of 16 rows
 #pragma unroll
     for (int m = 0; m < 4; ++m) {
-      load_four(a[m], base + decoder.values_at + (4 * columns32 + m) * kTileValueBytes);
+      load_four(a[m], at + m * kTileValueBytes);
     }
 #pragma unroll
     for (int m = 0; m < 4; ++m) {
@@ -55,25 +59,24 @@ struct NibbleDecoder<0> {
 
 // The nibbles of 32 columns, and in the high halves of the same bytes those of the next 32.
 template <class Take>
-__device__ inline void decode_nibbles(uint32_t base, const NibbleDecoder<0>& decoder, Take take) {
+__device__ inline void decode_half_of_nibbles(uint32_t base, const NibbleDecoder<0>& decoder,
+                                              int half, Take take) {
+  const uint32_t at = base + decoder.values_at + half * (4 * kTileValueBytes);
+  uint32_t both[4][4];
 #pragma unroll
-  for (int columns64 = 0; columns64 < QuantizedLayout::kChunks / 4; ++columns64) {
-    uint32_t both[4][4];
+  for (int m = 0; m < 4; ++m) {
+    load_four(both[m], at + m * kTileValueBytes);
+  }
+#pragma unroll
+  for (int columns32 = 0; columns32 < 2; ++columns32) {
 #pragma unroll
     for (int m = 0; m < 4; ++m) {
-      load_four(both[m], base + decoder.values_at + (4 * columns64 + m) * kTileValueBytes);
-    }
+      uint32_t a[4];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int m = 0; m < 4; ++m) {
-        uint32_t a[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          a[i] = (both[m][i] >> (4 * half)) & 0x0f0f0f0fu;
-        }
-        take(4 * columns64 + 2 * half + m / 2, m % 2, a);
+      for (int i = 0; i < 4; ++i) {
+        a[i] = (both[m][i] >> (4 * columns32)) & 0x0f0f0f0fu;
       }
+      take(2 * columns32 + m / 2, m % 2, a);
     }
   }
 }

@@ -12,6 +12,8 @@
 // zero of the other operand.
 namespace sparsellm::tca_bme {
 
+constexpr int kHalfChunks = QuantizedLayout::kChunks / 2;
+
 template <int OFFSET>
 __device__ inline uint32_t load_word(uint32_t a) {
   uint32_t v;
@@ -152,20 +154,16 @@ __device__ inline void load_nibbles(uint32_t (&unit)[2], uint32_t first, uint32_
   }
 }
 
-// As decode_bytes(), of a record of 4-bit values, each 8 too large.
+// As decode_half_of_bytes(), of a record of 4-bit values, each 8 too large.
 template <class Take>
-__device__ inline void decode_nibbles(uint32_t base, const NibbleDecoder<8>& decoder, Take take) {
-  constexpr int kMasksAtOnce = 4;  // chunks, and their offsets
+__device__ inline void decode_half_of_nibbles(uint32_t base, const NibbleDecoder<8>& decoder,
+                                              int half, Take take) {
   uint32_t own[4], turned[4];
-  uint4 offsets;
+  load_transposed(turned, base + decoder.lane16 + half * (kHalfChunks * 128));
+  load_matrices(own, base + decoder.lane16 + half * (kHalfChunks * 128));
+  const uint4 offsets = load_shared4(base + decoder.offsets_at + half * 64);
 #pragma unroll
-  for (int c = 0; c < QuantizedLayout::kChunks; ++c) {
-    if (c % kMasksAtOnce == 0) {
-      load_transposed(turned, base + decoder.lane16 + c * 128);
-      load_matrices(own, base + decoder.lane16 + c * 128);
-      offsets = load_shared4(base + decoder.offsets_at + c / kMasksAtOnce * 64);
-    }
-    const int i = c % kMasksAtOnce;
+  for (int i = 0; i < kHalfChunks; ++i) {
     const uint32_t of_chunk = i == 0   ? offsets.x
                               : i == 1 ? offsets.y
                               : i == 2 ? offsets.z
@@ -185,46 +183,64 @@ __device__ inline void decode_nibbles(uint32_t base, const NibbleDecoder<8>& dec
         load_nibbles<J>(units[q], at[0][2 * J + q], at[1][2 * J + q], bits[q]);
       }
       const uint32_t a[4] = {units[0][0], units[1][0], units[0][1], units[1][1]};
-      take(c, J, a);
+      take(i, J, a);
     };
     tile.template operator()<0>();
     tile.template operator()<1>();
   }
 }
 
-// Calls take(c, j, a) for the tiles j = 0, 1 of each chunk c of the record at `base`, with the
-// registers of A that mma.m16n8k32 takes.
+// Calls take(i, j, a) for the tiles j = 0, 1 of each chunk i of that half of the record at `base`,
+// chunk 4 * half + i of the record, with the registers of A that mma.m16n8k32 takes.
 template <int OFFSETS, class Take>
-__device__ inline void decode_bytes(uint32_t base, const QuantizedDecoder<OFFSETS>& decoder,
-                                    Take take) {
-  constexpr int kMasksAtOnce = 4;  // chunks
+__device__ inline void decode_half_of_bytes(uint32_t base, const QuantizedDecoder<OFFSETS>& decoder,
+                                            int half, Take take) {
   constexpr int kOffsetsAtOnce = 32 / OFFSETS;
   uint32_t own[4], turned[4];
   uint4 offsets;
+  load_transposed(turned, base + decoder.lane16 + half * (kHalfChunks * 128));
+  load_matrices(own, base + decoder.lane16 + half * (kHalfChunks * 128));
 #pragma unroll
-  for (int c = 0; c < QuantizedLayout::kChunks; ++c) {
-    if (c % kMasksAtOnce == 0) {
-      load_transposed(turned, base + decoder.lane16 + c * 128);
-      load_matrices(own, base + decoder.lane16 + c * 128);
-    }
-    if (c % kOffsetsAtOnce == 0) {
+  for (int i = 0; i < kHalfChunks; ++i) {
+    if (i % kOffsetsAtOnce == 0) {
+      const int c = kHalfChunks * half + i;
       offsets = load_shared4(base + decoder.offsets_at + c / kOffsetsAtOnce * 64);
     }
     uint32_t at[2][4];
-    decoder.locate(at, base, offsets, c % kOffsetsAtOnce, turned[c % kMasksAtOnce]);
-    const uint32_t bits[2] = {own[c % kMasksAtOnce], own[c % kMasksAtOnce] >> 16};  // of q
+    decoder.locate(at, base, offsets, i % kOffsetsAtOnce, turned[i]);
+    const uint32_t bits[2] = {own[i], own[i] >> 16};  // of q
     {
       const uint32_t a[4] = {load_unit<0>(at[0][0], bits[0], 0), load_unit<0>(at[0][1], bits[1], 0),
                              load_unit<1>(at[0][2], bits[0], 0),
                              load_unit<1>(at[0][3], bits[1], 0)};
-      take(c, 0, a);
+      take(i, 0, a);
     }
     {
       const uint32_t a[4] = {load_unit<2>(at[1][0], bits[0], 0), load_unit<2>(at[1][1], bits[1], 0),
                              load_unit<3>(at[1][2], bits[0], 0),
                              load_unit<3>(at[1][3], bits[1], 0)};
-      take(c, 1, a);
+      take(i, 1, a);
     }
+  }
+}
+
+// Both halves: take(c, j, a) of each chunk c.
+template <class Decoder, class Take>
+__device__ inline void decode_bytes(uint32_t base, const Decoder& decoder, Take take) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    decode_half_of_bytes(base, decoder, half, [&](int i, int j, const uint32_t(&a)[4]) {
+      take(kHalfChunks * half + i, j, a);
+    });
+  }
+}
+template <class Decoder, class Take>
+__device__ inline void decode_nibbles(uint32_t base, const Decoder& decoder, Take take) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    decode_half_of_nibbles(base, decoder, half, [&](int i, int j, const uint32_t(&a)[4]) {
+      take(kHalfChunks * half + i, j, a);
+    });
   }
 }
 

@@ -30,26 +30,30 @@ class WidenedProduct : public TileSums<NT> {
   __device__ void multiply_at(uint32_t base, uint32_t offset) {
     const uint32_t x = x_ + offset;
     uint2 b[NT][2];
-    widener_.decode(base, [&](int c, int j, const uint32_t(&pairs)[4][2]) {
-      if (j == 0 && c % 2 == 0) {
 #pragma unroll
-        for (int n = 0; n < NT; ++n) {
+    for (int half = 0; half < 2; ++half) {
+      widener_.decode_half(base, half, [&](int i, int j, const uint32_t(&pairs)[4][2]) {
+        const int c = kHalfChunks * half + i;
+        if (j == 0 && c % 2 == 0) {
 #pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            b[n][h] = load_shared2(x + n * 8 * pitch_ + c / 2 * 64 + h * 32);
+          for (int n = 0; n < NT; ++n) {
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+              b[n][h] = load_shared2(x + n * 8 * pitch_ + c / 2 * 64 + h * 32);
+            }
           }
         }
-      }
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const uint32_t a[4] = {pairs[2 * h][0], pairs[2 * h + 1][0], pairs[2 * h][1],
-                               pairs[2 * h + 1][1]};
+        for (int h = 0; h < 2; ++h) {
+          const uint32_t a[4] = {pairs[2 * h][0], pairs[2 * h + 1][0], pairs[2 * h][1],
+                                 pairs[2 * h + 1][1]};
 #pragma unroll
-        for (int n = 0; n < NT; ++n) {
-          mma<Element>(this->sums_[2 * (c & 1) + j][n], a, b[n][h].x, b[n][h].y);
+          for (int n = 0; n < NT; ++n) {
+            mma<Element>(this->sums_[2 * (c & 1) + j][n], a, b[n][h].x, b[n][h].y);
+          }
         }
-      }
-    });
+      });
+    }
   }
   template <class Parameters>
   __device__ static void store(const Parameters& p, int first_row, int f, int lane, float4 sums) {

@@ -12,8 +12,8 @@
 #include "sparse/tca_bme/quantized/cuda/quantized_tile.cuh"
 
 // Values of records become pairs of f16 or bf16, of neighbouring columns: what the kernels multiply
-// and expand that do not compute in integers. A widener calls take(c, j, pairs) for the tiles j of
-// each chunk c of a record, with pairs[2 h + q] of unit (j, q, h).
+// and expand that do not compute in integers. A widener calls take(i, j, pairs) for the tiles j of
+// each chunk i of half a record (decode_half_of_bytes()), with pairs[2 h + q] of unit (j, q, h).
 namespace sparsellm::tca_bme {
 
 __device__ inline uint32_t upper_halves(float low, float high) {
@@ -40,14 +40,14 @@ class ByteWidener {
   __device__ ByteWidener(int lane, int /*group*/) : decoder_(lane) {}
 
   template <class Take>
-  __device__ void decode(uint32_t base, Take take) const {
-    decode_bytes(base, decoder_, [&](int c, int j, const uint32_t(&bytes)[4]) {
+  __device__ void decode_half(uint32_t base, int half, Take take) const {
+    decode_half_of_bytes(base, decoder_, half, [&](int i, int j, const uint32_t(&bytes)[4]) {
       uint32_t pairs[4][2];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        widen(bytes[i], pairs[i]);
+      for (int u = 0; u < 4; ++u) {
+        widen(bytes[u], pairs[u]);
       }
-      take(c, j, pairs);
+      take(i, j, pairs);
     });
   }
 
@@ -103,21 +103,22 @@ class NibbleWidener {
   __device__ NibbleWidener(int lane, int group) : decoder_(lane, group), scales_(lane, group) {}
 
   template <class Take>
-  __device__ void decode(uint32_t base, Take take) const {
+  __device__ void decode_half(uint32_t base, int half, Take take) const {
     __half2 scales[4];
-    decode_nibbles(base, decoder_, [&](int c, int j, const uint32_t(&bytes)[4]) {
-      if (j == 0 && c % 2 == 0 && scales_.begins_group(c / 2)) {
-        scales_.load(scales, base, c / 2);
+    decode_half_of_nibbles(base, decoder_, half, [&](int i, int j, const uint32_t(&bytes)[4]) {
+      const int columns32 = kHalfChunks / 2 * half + i / 2;
+      if (j == 0 && (i == 0 || (i % 2 == 0 && scales_.begins_group(columns32)))) {
+        scales_.load(scales, base, columns32);
       }
-      const __half2 of_rows = scales[2 * (c & 1) + j];
+      const __half2 of_rows = scales[2 * (i & 1) + j];
       const NibbleFactor<T> factors[2] = {NibbleFactor<T>(__low2half(of_rows)),
                                           NibbleFactor<T>(__high2half(of_rows))};
       uint32_t pairs[4][2];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        factors[i % 2].widen(bytes[i], pairs[i]);
+      for (int u = 0; u < 4; ++u) {
+        factors[u % 2].widen(bytes[u], pairs[u]);
       }
-      take(c, j, pairs);
+      take(i, j, pairs);
     });
   }
 

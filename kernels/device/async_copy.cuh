@@ -43,6 +43,10 @@ __device__ inline void bulk_load(uint32_t to, const void* from, uint32_t bytes, 
       "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
 }
+// The 128 bytes around an address, to the L2 only.
+__device__ inline void prefetch(const void* from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory");
+}
 // To the L2 only.
 __device__ inline void bulk_prefetch(const void* from, uint32_t bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
@@ -148,7 +152,7 @@ __device__ inline void send(uint32_t address, uint32_t barrier, uint32_t rank, f
 __device__ inline void barrier_expect_remote(uint32_t barrier, uint32_t rank, uint32_t bytes) {
   asm volatile(
       "{\n.reg .b32 b;\nmapa.shared::cluster.u32 b, %0, %1;\n"
-      "mbarrier.arrive.expect_tx.release.cluster.shared::cluster.b64 _, [b], %2;\n}" ::"r"(barrier),
+      "mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [b], %2;\n}" ::"r"(barrier),
       "r"(rank), "r"(bytes)
       : "memory");
 }

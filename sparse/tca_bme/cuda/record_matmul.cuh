@@ -10,6 +10,7 @@
 #include "kernels/pipeline/fragment_store.cuh"
 #include "sparse/tca_bme/cuda/record_choices.h"
 #include "sparse/tca_bme/cuda/record_product.cuh"
+#include "sparse/tca_bme/cuda/row_prefetch.cuh"
 #include "sparse/tca_bme/format/record_sizes.h"
 
 namespace sparsellm::tca_bme {
@@ -30,8 +31,8 @@ constexpr int kReductionBarrier = kXBarriers + kPieces * 8;
 // part, a warp takes an equal share of the (row block, record column) pairs, columns fastest
 // (Stream-K within a block): warps never wait for each other. When a warp leaves a row block, it
 // sends its partial sums, a tile, to the reduction buffers of the blocks of the cluster: each of
-// them gets an equal share of every tile, and in the end adds what it got in the order of the
-// columns.
+// them gets an equal share of every tile, and in the end adds what it got, in an order that follows
+// from how the product is cut up.
 //
 // Each warp is its own producer and consumer, with a ring in shared memory: of stages of one size,
 // one for each record in flight, or, if the matrix has records that are much larger than others
@@ -55,6 +56,7 @@ struct Parameters {
   int blocks_each, blocks_more;    // row blocks of a cluster; the first blocks_more have one more
   int columns_each, columns_more;  // record columns of a part, likewise
   uint32_t inverse[2];             // of columns_each and of columns_each + 1, times 2^32; 0 for one
+  uint32_t token_inverse;          // of tokens, likewise
   int stages, stage_bytes;
   int tiles;                                    // at most, that the warps of a block send in a pass
   int owners_at, reduction_at, x_at, rings_at;  // byte offsets in shared memory
@@ -199,6 +201,10 @@ __global__ void __launch_bounds__(PRODUCT::kMaxThreads, 1)
   for (int i = threadIdx.x; i < 2 * blocks.count; i += blockDim.x) {
     owners[i] = owners_of(p, blocks.count, p.columns_each + (i & 1), i >> 1);
   }
+  constexpr int kPrefetches = kRecordRows / kPrefetchedRows;
+  for (int i = threadIdx.x; i < kPrefetches * blocks.count; i += blockDim.x) {
+    prefetch_rows<T>(p, (kPrefetches * blocks.first + i) * kPrefetchedRows);
+  }
   if (lane < p.stages) {
     barrier_init(full + lane * 8, 1);
   }
@@ -259,6 +265,7 @@ __global__ void __launch_bounds__(PRODUCT::kMaxThreads, 1)
       preparation.begin({.x = static_cast<const T*>(p.x) + column0,
                          .stride = p.x_stride,
                          .tokens = p.tokens,
+                         .inverse = p.token_inverse,
                          .records = part.count,
                          .valid = min(max(p.columns - column0, 0), part.count * kRecordColumns),
                          .aligned = p.x_aligned});
@@ -447,75 +454,55 @@ __global__ void __launch_bounds__(PRODUCT::kMaxThreads, 1)
     barrier_wait_cluster(reduction_full, 0);
   }
 
-  // The reduction: the tiles of a row block are added in the order of parts and warps.
+  // The reduction. Of the tiles of a row block there are four sums, of which four tiles at a time
+  // are loaded: of those of even parts the first, third, ... of each part and the others, and of
+  // those of odd parts likewise.
+  constexpr int kSums = 4;
   const float4* const reduction = p.global_reduction != nullptr
                                       ? global_reduction_of(rank)
                                       : reinterpret_cast<float4*>(shared + p.reduction_at);
   const int parts = p.split * p.passes;
   const int units = blocks.count * share;
-  // Units and parts of which tiles are read at the same time.
-  constexpr int kUnits = kFragments >= 16 ? 2 : 1;
-  constexpr int kParts = 4;
 #pragma unroll 1
-  for (int u0 = threadIdx.x; u0 < units; u0 += kUnits * blockDim.x) {
-    float4 sum[kUnits];
+  for (int u = threadIdx.x; u < units; u += blockDim.x) {
+    const int j = u >> log_share;
+    const int in_tile = u & (share - 1);
+    const uint32_t less = owners[2 * j];
+    const uint32_t more = owners[2 * j + 1];
+    const int most = max((less >> 8) - (less & 255), (more >> 8) - (more & 255)) + 1;
+    float4 sums[kSums];
 #pragma unroll
-    for (int h = 0; h < kUnits; ++h) {
-      sum[h] = float4{0.f, 0.f, 0.f, 0.f};
+    for (float4& sum : sums) {
+      sum = float4{0.f, 0.f, 0.f, 0.f};
     }
 #pragma unroll 1
-    for (int q0 = 0; q0 < parts; q0 += kParts) {
-      float4 a[kUnits][kParts], b[kUnits][kParts];
-      uint32_t owner[kUnits][kParts];
-      const auto load = [&](int q, int u, int w) {
-        return load_tile(reduction + (q * p.tiles + (u >> log_share) + w) * share +
-                         (u & (share - 1)));
-      };
+    for (int q0 = 0; q0 < parts; q0 += 2) {
+#pragma unroll 1
+      for (int w0 = 0; w0 < most; w0 += 2) {
+        float4 tiles[kSums];
+        bool valid[kSums];
 #pragma unroll
-      for (int h = 0; h < kUnits; ++h) {
-        const int u = min(u0 + h * static_cast<int>(blockDim.x), units - 1);
-        const uint32_t owners_less = owners[2 * (u >> log_share)];
-        const uint32_t owners_more = owners[2 * (u >> log_share) + 1];
+        for (int i = 0; i < kSums; ++i) {
+          const int q = q0 + i / 2;
+          const uint32_t o = q < p.columns_more ? more : less;
+          const uint32_t w = (o & 255) + w0 + i % 2;
+          valid[i] = q < parts && w <= o >> 8;
+          tiles[i] =
+              load_tile(reduction + (valid[i] ? (q * p.tiles + j + w) * share + in_tile : 0));
+        }
 #pragma unroll
-        for (int i = 0; i < kParts; ++i) {
-          const int q = q0 + i;
-          const uint32_t o = q < p.columns_more ? owners_more : owners_less;
-          owner[h][i] = o;
-          a[h][i] = b[h][i] = float4{0.f, 0.f, 0.f, 0.f};
-          if (q < parts) {
-            a[h][i] = load(q, u, o & 255);
-            if ((o & 255) != o >> 8) {
-              b[h][i] = load(q, u, o >> 8);
-            }
+        for (int i = 0; i < kSums; ++i) {
+          if (valid[i]) {
+            add(sums[i], tiles[i]);
           }
         }
       }
-#pragma unroll
-      for (int h = 0; h < kUnits; ++h) {
-        const int u = min(u0 + h * static_cast<int>(blockDim.x), units - 1);
-#pragma unroll
-        for (int i = 0; i < kParts; ++i) {
-          add(sum[h], a[h][i]);
-          if (q0 + i < parts) {
-            const uint32_t o = owner[h][i];
-#pragma unroll 4
-            for (uint32_t w = (o & 255) + 1; w < o >> 8; ++w) {
-              add(sum[h], load(q0 + i, u, w));
-            }
-          }
-          add(sum[h], b[h][i]);
-        }
-      }
     }
-#pragma unroll
-    for (int h = 0; h < kUnits; ++h) {
-      const int u = u0 + h * blockDim.x;
-      if (u < units) {
-        const int unit = rank * share + (u & (share - 1));
-        PRODUCT::store(p, (blocks.first + (u >> log_share)) * kRecordRows, unit >> 5, unit & 31,
-                       sum[h]);
-      }
-    }
+    add(sums[0], sums[1]);
+    add(sums[2], sums[3]);
+    add(sums[0], sums[2]);
+    const int unit = rank * share + in_tile;
+    PRODUCT::store(p, (blocks.first + j) * kRecordRows, unit >> 5, unit & 31, sums[0]);
   }
 #endif
 }

@@ -21,7 +21,7 @@ class CudaRecordWeight : public WeightMatrix {
  public:
   using Plan = RecordPlan;
   using Key = RecordKey;
-  static constexpr int kTuningVersion = 16;
+  static constexpr int kTuningVersion = 17;
   static constexpr std::string_view kWithoutOverlap = ", not expanded";
 
   // The records may not have their values yet.

@@ -82,9 +82,10 @@ class IntegerProduct {
     const T* x;
     int64_t stride;  // of rows
     int tokens;
-    int records;   // columns
-    int valid;     // of their columns, those that x has
-    bool aligned;  // to 16 bytes, each row, and `valid` to as many
+    uint32_t inverse;  // of tokens, times 2^32; 0 for one
+    int records;       // columns
+    int valid;         // of their columns, those that x has
+    bool aligned;      // to 16 bytes, each row, and `valid` to as many
   };
   // Makes integers of x in shared memory, with their scales after them, by all warps of a block.
   // Each lane makes integers of what it copied itself; between begin() and finish() the copies are
@@ -96,6 +97,7 @@ class IntegerProduct {
 
     __device__ void begin(const XPart& part) {
       tokens_ = part.tokens;
+      inverse_ = part.inverse;
       columns_ = part.records * kRecordColumns;
       for_all([&](int token, int column, bool mine, uint32_t at) {
         const T* const from = part.x + token * part.stride + column;
@@ -147,8 +149,9 @@ class IntegerProduct {
       const int blocks = (columns_ + kXBlock - 1) / kXBlock;
 #pragma unroll 1
       for (int i = warp_; i < tokens_ * blocks; i += warps_) {
-        const int token = i / blocks;
-        const int column = (i - token * blocks) * kXBlock + lane_ * kLaneColumns;
+        const int block = inverse_ == 0 ? i : static_cast<int>(__umulhi(i, inverse_));
+        const int token = i - block * tokens_;
+        const int column = block * kXBlock + lane_ * kLaneColumns;
         visit(token, column, column < columns_, x_ + token * pitch_ + column * 2);
       }
     }
@@ -156,6 +159,7 @@ class IntegerProduct {
     uint32_t x_, pitch_;
     int warp_, warps_, lane_;
     int tokens_, columns_;
+    uint32_t inverse_;
   };
 
   __device__ void clear() {

@@ -20,12 +20,15 @@ static_assert(0.5 / kLargestX == kRecordInputRounding);
 // A block of x that is not larger than this counts as zeros: its steps would have no reciprocal.
 constexpr float kTiny = 1e-30f;
 
-// Of the largest magnitude of a block: what x is multiplied by, and what its integers are.
+// Of the largest magnitude of a block: what x is multiplied by, and what its integers are. Of what
+// is not finite, 0 and a NaN.
 __device__ inline float steps_of(float largest) {
-  return largest > kTiny ? kLargestX / largest : 0.f;
+  float inverse;  // also where it is subnormal
+  asm("rcp.approx.f32 %0, %1;" : "=f"(inverse) : "f"(largest));
+  return largest > kTiny ? kLargestX * inverse : 0.f;
 }
-__device__ inline float scale_of(float largest) {  // of a NaN a NaN
-  return largest <= kTiny ? 0.f : largest * (1.f / kLargestX);
+__device__ inline float scale_of(float largest) {
+  return largest <= kTiny ? 0.f : largest * (1.f / kLargestX) + (largest - largest);
 }
 
 template <class T>
@@ -45,23 +48,23 @@ __device__ inline float largest_magnitude(const uint32_t (&pairs)[8]) {
   }
   return element_of<T>(__reduce_max_sync(~0u, max(most & 0xffffu, most >> 16)));
 }
-// x of four columns in steps, 256 high + low, both from -128 to 127.
+// x of four columns in steps, 256 high + low, both from -128 to 127. Added to kShift, a number
+// leaves its nearest integer in the low bits, plus the 128 that round the high byte.
 template <class T>
 __device__ inline void split(uint32_t first, uint32_t second, float steps, uint32_t& high,
                              uint32_t& low) {
+  constexpr float kShift = 0x1.8p23f + 128.f;
   uint32_t q[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const uint32_t pair = i < 2 ? first : second;
-    q[i] = static_cast<uint32_t>(
-        __float2int_rn(element_of<T>(i % 2 == 0 ? pair & 0xffffu : pair >> 16) * steps));
+    const float x = element_of<T>(i % 2 == 0 ? pair & 0xffffu : pair >> 16);
+    q[i] = __float_as_uint(__fmaf_rn(x, steps, kShift));
   }
-  low = permute(permute(q[0], q[1], 0x0040), permute(q[2], q[3], 0x0040), 0x5410);
-#pragma unroll
-  for (uint32_t& v : q) {
-    v += 128;
-  }
-  high = permute(permute(q[0], q[1], 0x0051), permute(q[2], q[3], 0x0051), 0x5410);
+  const uint32_t lower = permute(q[0], q[1], 0x5410);
+  const uint32_t upper = permute(q[2], q[3], 0x5410);
+  low = permute(lower, upper, 0x6420) ^ 0x80808080u;  // takes the 128 away again
+  high = permute(lower, upper, 0x7531);
 }
 // The same of 16 columns.
 template <class T>

@@ -469,6 +469,9 @@ __global__ void __launch_bounds__(PRODUCT::kMaxThreads, 1)
     const int in_tile = u & (share - 1);
     const uint32_t less = owners[2 * j];
     const uint32_t more = owners[2 * j + 1];
+    const int row = (blocks.first + j) * kRecordRows;
+    const int unit = rank * share + in_tile;
+    const auto scales = PRODUCT::scales(p, row, unit >> 5, unit & 31);
     const int most = max((less >> 8) - (less & 255), (more >> 8) - (more & 255)) + 1;
     float4 sums[kSums];
 #pragma unroll
@@ -501,8 +504,7 @@ __global__ void __launch_bounds__(PRODUCT::kMaxThreads, 1)
     add(sums[0], sums[1]);
     add(sums[2], sums[3]);
     add(sums[0], sums[2]);
-    const int unit = rank * share + in_tile;
-    PRODUCT::store(p, (blocks.first + j) * kRecordRows, unit >> 5, unit & 31, sums[0]);
+    PRODUCT::store(p, row, unit >> 5, unit & 31, sums[0], scales);
   }
 #endif
 }

@@ -229,7 +229,9 @@ __global__ void __launch_bounds__(kMaxStageWarps * 32, 1)
             add(sum, tiles[w * kRoundUnits + unit]);
           }
           if (last) {
-            PRODUCT::store(p, row_block * 64, unit / 32 * kTiles + round, lane, sum);
+            const int fragment = unit / 32 * kTiles + round;
+            PRODUCT::store(p, row_block * 64, fragment, lane, sum,
+                           PRODUCT::scales(p, row_block * 64, fragment, lane));
           } else {
             sums[round * kRoundUnits + unit] = sum;
           }

@@ -35,7 +35,8 @@ TEST_P(GpuQuantizedRaces, FewSmallProducts) {
     const GuardedTensor x = numbers(20, kShape.columns, Layout::contiguous);
     const Expected all = with_rounded_x(expected_of(x.view(), w.view), x.view(), sums_of(w.view),
                                         /*first_column=*/0);
-    for (const int64_t tokens : {2, 7, 12, 20}) {
+    // 7: few tokens, 20: by warpgroups, too. Under racecheck each kernel takes seconds.
+    for (const int64_t tokens : {7, 20}) {
       SCOPED_TRACE(fmt::format("{} {}, density {}, {} tokens", kind.format, name_of(kind.type),
                                density, tokens));
       const Expected expected = first_rows(all, tokens, kShape.rows);

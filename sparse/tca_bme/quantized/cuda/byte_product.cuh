@@ -33,9 +33,15 @@ class ByteProduct : public IntegerProduct<T, NT> {
       add_block();
     }
   }
+  using Scales = RowScales<Base::kRowsOfFragment>;
   template <class Parameters>
-  __device__ static void store(const Parameters& p, int first_row, int f, int lane, float4 sums) {
-    store_totals<T, NT>(p, first_row, f, lane, sums, [&](int row) { return row_scale(p, row); });
+  __device__ static Scales scales(const Parameters& p, int first_row, int f, int lane) {
+    return Scales(p, Base::first_row_of(first_row, f, lane));
+  }
+  template <class Parameters>
+  __device__ static void store(const Parameters& p, int first_row, int f, int lane, float4 sums,
+                               const Scales& scales) {
+    store_totals<T, NT>(p, first_row, f, lane, sums, [&](int i) { return scales.of[i]; });
   }
 
  private:

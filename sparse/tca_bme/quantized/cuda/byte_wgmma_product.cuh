@@ -153,7 +153,8 @@ struct ByteWgmmaProduct {
   template <class Parameters>
   __device__ static void store(const Parameters& p, int first_row, int first_token, int lane,
                                float4 v) {
-    store_scaled_fragment<T>(p, first_row, first_token, lane, v);
+    store_scaled_fragment<T>(p, first_row, first_token, lane, v,
+                             RowScales<2>(p, first_row + (lane >> 2)));
   }
 };
 

@@ -21,7 +21,7 @@ __device__ inline void byte_mma(int (&d)[4], const uint32_t (&a)[4], uint32_t b0
 }
 
 // Stores fragment f of IntegerProduct, added up over all of K, with the factor
-// of each row.
+// of each of the lane's rows.
 template <class T, int NT, class Parameters, class Factor>
 __device__ inline void store_totals(const Parameters& p, int first_row, int f, int lane,
                                     float4 sums, Factor factor) {
@@ -33,7 +33,7 @@ __device__ inline void store_totals(const Parameters& p, int first_row, int f, i
       const int row = first_row + 32 * f + 8 * i + (lane >> 2);
       if (row < p.rows && token < p.tokens) {
         const T* const bias = static_cast<const T*>(p.bias);
-        const float v = of_rows[i] * factor(row) + (bias != nullptr ? f32_of(bias[row]) : 0.f);
+        const float v = of_rows[i] * factor(i) + (bias != nullptr ? f32_of(bias[row]) : 0.f);
         const float least = p.relu ? 0.f : -INFINITY;
         static_cast<T*>(p.y)[token * p.y_stride + row] = from_f32<T>(v < least ? least : v);
       }
@@ -41,9 +41,8 @@ __device__ inline void store_totals(const Parameters& p, int first_row, int f, i
   } else {
     constexpr int kTokenTiles = NT / 2;
     const int tile_row = first_row + f / kTokenTiles * 16;
-    const int row = tile_row + (lane >> 2);
-    const float upper = factor(row);
-    const float lower = factor(row + 8);
+    const float upper = factor(0);
+    const float lower = factor(1);
     store_fragment<T>(p, tile_row, f % kTokenTiles * 8, lane,
                       make_float4(sums.x * upper, sums.y * upper, sums.z * lower, sums.w * lower));
   }
@@ -63,6 +62,7 @@ class IntegerProduct {
   static constexpr int kXPadding = NT == 1 ? 32 : 16;
   static constexpr bool kPreparesX = true;
   static constexpr int kFragments = 2 * NT;
+  static constexpr int kRowsOfFragment = NT == 1 ? 4 : 2;  // of a lane, 8 apart
   static constexpr int kMaxThreads = NT <= 2 ? 512 : 384;
 
   __device__ IntegerProduct(int lane, uint32_t x, uint32_t pitch) : pitch_(pitch) {
@@ -171,6 +171,9 @@ class IntegerProduct {
       }
     }
     clear_sums();
+  }
+  __device__ static int first_row_of(int first_row, int f, int lane) {
+    return first_row + (NT == 1 ? 32 * f : f / ((NT + 1) / 2) * 16) + (lane >> 2);
   }
   // NT == 1: of tiles 2 f and 2 f + 1 rows g and 8 + g of token t; NT == 2: as
   // of mma.m16n8k16.

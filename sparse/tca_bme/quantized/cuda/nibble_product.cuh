@@ -45,7 +45,12 @@ class NibbleProduct : public IntegerProduct<T, NT> {
   }
   __device__ void finish() {}
   template <class Parameters>
-  __device__ static void store(const Parameters& p, int first_row, int f, int lane, float4 sums) {
+  __device__ static NoScales scales(const Parameters&, int, int, int) {
+    return {};
+  }
+  template <class Parameters>
+  __device__ static void store(const Parameters& p, int first_row, int f, int lane, float4 sums,
+                               NoScales) {
     store_totals<T, NT>(p, first_row, f, lane, sums, [](int) { return 1.f; });
   }
 

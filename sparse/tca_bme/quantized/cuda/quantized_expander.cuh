@@ -94,8 +94,9 @@ class QuantizedExpander {
 
   // A row's scale. Products with it are rounded to T once, though f32 does not hold all of their
   // bits: they are cut off there, and `rest` is what their last bit then is. Values have up to 8
-  // significant bits. With a scale of up to 16 nothing is cut off; with one of more, no product is
-  // a number of T or halfway between two, so that its last bit may be set in any case.
+  // significant bits. With a scale of up to 16, f32 holds all of a product that is not subnormal;
+  // with one of more, no product is a number of T or halfway between two, so that its last bit may
+  // be set in any case.
   struct RowScale {
     float scale;
     uint32_t rest;

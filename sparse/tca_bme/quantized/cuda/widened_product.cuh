@@ -56,9 +56,13 @@ class WidenedProduct : public TileSums<NT> {
     }
   }
   template <class Parameters>
-  __device__ static void store(const Parameters& p, int first_row, int f, int lane, float4 sums) {
-    const int row = first_row + f / NT * 16;
-    store_widened<WIDENER, Element>(p, row, f % NT * 8, lane, sums);
+  __device__ static auto scales(const Parameters& p, int first_row, int f, int lane) {
+    return scales_of_widened<WIDENER>(p, first_row + f / NT * 16, lane);
+  }
+  template <class Parameters, class Scales>
+  __device__ static void store(const Parameters& p, int first_row, int f, int lane, float4 sums,
+                               const Scales& scales) {
+    store_widened<WIDENER, Element>(p, first_row + f / NT * 16, f % NT * 8, lane, sums, scales);
   }
 
  private:

@@ -180,7 +180,8 @@ struct WidenedWgmmaProduct {
   template <class Parameters>
   __device__ static void store(const Parameters& p, int first_row, int first_token, int lane,
                                float4 v) {
-    store_widened<WIDENER, T>(p, first_row, first_token, lane, v);
+    store_widened<WIDENER, T>(p, first_row, first_token, lane, v,
+                              scales_of_widened<WIDENER>(p, first_row, lane));
   }
 };
 

@@ -454,9 +454,9 @@ __global__ void __launch_bounds__(PRODUCT::kMaxThreads, 1)
     barrier_wait_cluster(reduction_full, 0);
   }
 
-  // The reduction. Of the tiles of a row block there are four sums, of which four tiles at a time
-  // are loaded: of those of even parts the first, third, ... of each part and the others, and of
-  // those of odd parts likewise.
+  // The reduction. The tiles of a row block are added up in four sums, so that four loads are on
+  // their way at a time: for even parts one of their first, third, ... tiles and one of the others,
+  // and the same two for odd parts.
   constexpr int kSums = 4;
   const float4* const reduction = p.global_reduction != nullptr
                                       ? global_reduction_of(rank)

@@ -8,6 +8,7 @@
 #include "kernels/base/warp.cuh"
 #include "kernels/device/async_copy.cuh"
 #include "kernels/pipeline/fragment_store.cuh"
+#include "sparse/tca_bme/cuda/quotient.cuh"
 #include "sparse/tca_bme/cuda/record_choices.h"
 #include "sparse/tca_bme/cuda/record_product.cuh"
 #include "sparse/tca_bme/cuda/row_prefetch.cuh"
@@ -55,8 +56,8 @@ struct Parameters {
   int log_warps;                   // which is this
   int blocks_each, blocks_more;    // row blocks of a cluster; the first blocks_more have one more
   int columns_each, columns_more;  // record columns of a part, likewise
-  uint32_t inverse[2];             // of columns_each and of columns_each + 1, times 2^32; 0 for one
-  uint32_t token_inverse;          // of tokens, likewise
+  uint32_t inverse[2];             // of columns_each and of columns_each + 1, for quotient()
+  uint32_t token_inverse;          // of tokens
   int stages, stage_bytes;
   int tiles;                                    // at most, that the warps of a block send in a pass
   int owners_at, reduction_at, x_at, rings_at;  // byte offsets in shared memory
@@ -98,8 +99,7 @@ __device__ inline Span share_of(const Parameters& p, int items, int warp) {
 }
 // item / columns, for the columns of a part
 __device__ inline int row_block_of(const Parameters& p, int item, int columns) {
-  const uint32_t inverse = p.inverse[columns - p.columns_each];
-  return inverse == 0 ? item : static_cast<int>(__umulhi(item, inverse));
+  return quotient(item, p.inverse[columns - p.columns_each]);
 }
 // Where a warp begins with what it has of a part. Where x is large, all warps that have the begin
 // of a row block begin there, and so need the same piece of x first. The rest, up to there, comes

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/base/launch.cuh"
+#include "sparse/tca_bme/cuda/quotient.cuh"
 #include "sparse/tca_bme/cuda/record_choices.h"
 #include "sparse/tca_bme/cuda/record_launch.cuh"
 #include "sparse/tca_bme/cuda/record_matmul.cuh"
@@ -88,11 +89,6 @@ tca_bme::Ring ring_of(const RecordMatrix& matrix, int64_t room, int max_stages) 
              : tca_bme::ring_for(matrix.largest_record, matrix.common_record, room, max_stages);
 }
 
-// For the kernel, which multiplies where it would divide: 2^32 / divisor, 0 for 1.
-uint32_t inverse_of(int64_t divisor) {
-  return divisor < 2 ? 0 : static_cast<uint32_t>((int64_t{1} << 32) / divisor + 1);
-}
-
 // Where things are in shared memory; nothing if there is not enough of it, or if the configuration
 // makes no sense for the matrix.
 std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfig& config,
@@ -118,7 +114,7 @@ std::optional<Plan> plan_for(const RecordMatrix& matrix, const RecordMatmulConfi
     return std::nullopt;
   }
   for (int i = 0; i < 2; ++i) {
-    p.inverse[i] = inverse_of(int64_t{p.columns_each} + i);
+    p.inverse[i] = tca_bme::inverse_of(int64_t{p.columns_each} + i);
   }
   plan.warps = config.warps;
   while (plan.warps > blocks.least * p.columns_each) {  // each has work
@@ -386,7 +382,7 @@ void tca_bme::record_matmul_by(const RecordKernels& kernels, const RecordMatrix&
     p.rows = static_cast<int>(matrix.rows);
     p.columns = static_cast<int>(matrix.columns);
     p.tokens = static_cast<int>(tokens);
-    p.token_inverse = inverse_of(tokens);
+    p.token_inverse = tca_bme::inverse_of(tokens);
     if (plan->workspace_bytes != 0) {
       require(operands.workspace != nullptr, "a record kernel without its workspace of {} bytes",
               plan->workspace_bytes);

@@ -34,14 +34,9 @@ class RecordProduct : public TileSums<NT> {
     multiply_record<T>(this->sums_, base, x_ + offset, pitch_, decoder_);
   }
   // Fragment f of a lane, added up over all of K; `first_row` is that of the 64 rows.
-  struct Scales {};  // of rows: there are none
-  template <class Parameters>
-  __device__ static Scales scales(const Parameters&, int, int, int) {
-    return {};
-  }
   template <class Parameters>
   __device__ static void store(const Parameters& p, int first_row, int f, int lane, float4 sums,
-                               Scales) {
+                               NoScales) {
     store_fragment<T>(p, first_row + f / NT * 16, f % NT * 8, lane, sums);
   }
 

@@ -4,6 +4,8 @@
 
 namespace sparsellm::tca_bme {
 
+struct NoScales {};
+
 // The sums of a warp for 64 rows and NT tiles of 8 tokens, as mma.m16n8k16 has them: what products
 // with values of 16 bits keep (record_product.cuh).
 template <int NT>
@@ -29,6 +31,11 @@ class TileSums {
         }
       }
     }
+  }
+  // What store() takes of the rows of fragment f, requested before its sums are complete.
+  template <class Parameters>
+  __device__ static NoScales scales(const Parameters&, int /*first_row*/, int /*f*/, int /*lane*/) {
+    return {};
   }
   // After the last record of the rows.
   __device__ void finish() {}

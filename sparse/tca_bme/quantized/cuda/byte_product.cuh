@@ -36,7 +36,7 @@ class ByteProduct : public IntegerProduct<T, NT> {
   using Scales = RowScales<Base::kRowsOfFragment>;
   template <class Parameters>
   __device__ static Scales scales(const Parameters& p, int first_row, int f, int lane) {
-    return Scales(p, Base::first_row_of(first_row, f, lane));
+    return Scales(p, first_row_of<NT>(first_row, f, lane));
   }
   template <class Parameters>
   __device__ static void store(const Parameters& p, int first_row, int f, int lane, float4 sums,

@@ -7,6 +7,7 @@
 #include "kernels/device/copy_groups.cuh"
 #include "kernels/device/cuda_types.cuh"
 #include "kernels/pipeline/fragment_store.cuh"
+#include "sparse/tca_bme/cuda/quotient.cuh"
 #include "sparse/tca_bme/quantized/cuda/quantized_tile.cuh"
 #include "sparse/tca_bme/quantized/cuda/x_integers.cuh"
 
@@ -20,6 +21,16 @@ __device__ inline void byte_mma(int (&d)[4], const uint32_t (&a)[4], uint32_t b0
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// The first of the rows that a lane has of fragment f of IntegerProduct; the others are 8 apart.
+template <int NT>
+__device__ inline int first_row_of(int first_row, int f, int lane) {
+  if constexpr (NT == 1) {
+    return first_row + 32 * f + (lane >> 2);
+  } else {
+    return first_row + f / (NT / 2) * 16 + (lane >> 2);
+  }
+}
+
 // Stores fragment f of IntegerProduct, added up over all of K, with the factor
 // of each of the lane's rows.
 template <class T, int NT, class Parameters, class Factor>
@@ -30,7 +41,7 @@ __device__ inline void store_totals(const Parameters& p, int first_row, int f, i
     const float of_rows[4] = {sums.x, sums.y, sums.z, sums.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int row = first_row + 32 * f + 8 * i + (lane >> 2);
+      const int row = first_row_of<NT>(first_row, f, lane) + 8 * i;
       if (row < p.rows && token < p.tokens) {
         const T* const bias = static_cast<const T*>(p.bias);
         const float v = of_rows[i] * factor(i) + (bias != nullptr ? f32_of(bias[row]) : 0.f);
@@ -82,7 +93,7 @@ class IntegerProduct {
     const T* x;
     int64_t stride;  // of rows
     int tokens;
-    uint32_t inverse;  // of tokens, times 2^32; 0 for one
+    uint32_t inverse;  // of tokens, for quotient()
     int records;       // columns
     int valid;         // of their columns, those that x has
     bool aligned;      // to 16 bytes, each row, and `valid` to as many
@@ -149,7 +160,7 @@ class IntegerProduct {
       const int blocks = (columns_ + kXBlock - 1) / kXBlock;
 #pragma unroll 1
       for (int i = warp_; i < tokens_ * blocks; i += warps_) {
-        const int block = inverse_ == 0 ? i : static_cast<int>(__umulhi(i, inverse_));
+        const int block = quotient(i, inverse_);
         const int token = i - block * tokens_;
         const int column = block * kXBlock + lane_ * kLaneColumns;
         visit(token, column, column < columns_, x_ + token * pitch_ + column * 2);
@@ -171,9 +182,6 @@ class IntegerProduct {
       }
     }
     clear_sums();
-  }
-  __device__ static int first_row_of(int first_row, int f, int lane) {
-    return first_row + (NT == 1 ? 32 * f : f / ((NT + 1) / 2) * 16) + (lane >> 2);
   }
   // NT == 1: of tiles 2 f and 2 f + 1 rows g and 8 + g of token t; NT == 2: as
   // of mma.m16n8k16.

@@ -45,7 +45,7 @@ class NibbleProduct : public IntegerProduct<T, NT> {
   }
   __device__ void finish() {}
   template <class Parameters>
-  __device__ static NoScales scales(const Parameters&, int, int, int) {
+  __device__ static NoScales scales(const Parameters&, int /*first_row*/, int /*f*/, int /*lane*/) {
     return {};
   }
   template <class Parameters>

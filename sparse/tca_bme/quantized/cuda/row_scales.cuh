@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/pipeline/fragment_store.cuh"
+#include "sparse/tca_bme/cuda/tile_sums.cuh"
 
 namespace sparsellm::tca_bme {
 
@@ -18,8 +19,6 @@ struct RowScales {
     }
   }
 };
-struct NoScales {};
-
 template <class T, class Parameters>
 __device__ inline void store_scaled_fragment(const Parameters& p, int first_row, int first_token,
                                              int lane, float4 v, const RowScales<2>& scales) {

@@ -38,16 +38,16 @@ std::vector<int64_t> decode_buckets(const EngineOptions& options) {
   return buckets;
 }
 
-// That all parts are stored in and are loaded in as they are.
-std::string stored_format(const std::vector<WeightStore::Stored>& parts, DType dtype,
-                          Device device) {
+// That all parts are stored in and are loaded in as they are, joined too.
+std::string stored_format(const WeightStore& store, const std::vector<WeightStore::Stored>& parts,
+                          DType dtype, Device device) {
   const WeightStore::Stored& first = parts.front();
   using Form = WeightStore::Form;
   const bool alike = std::ranges::all_of(parts, [&](const WeightStore::Stored& part) {
     const bool as_it_is = part.form == Form::encoded && (!device.is_cuda() || part.dtype == dtype);
     return part.format == first.format && (as_it_is || part.form == Form::quantized);
   });
-  return alike ? first.format : std::string();
+  return alike && store.joined_format(parts) == first.format ? first.format : std::string();
 }
 
 std::string planned_format(const JoinedLinear& layer, std::string other) {
@@ -152,7 +152,7 @@ WeightOrigin stored_origin(const WeightStore& store, DType dtype, const EngineOp
             LayerWeight weight{.density = layer.density([&](const LinearLayer& part) {
                                  return store.density(part.module + ".weight");
                                }),
-                               .stored = stored_format(parts, dtype, device),
+                               .stored = stored_format(store, parts, dtype, device),
                                .planned = planned_format(layer, {}),
                                .records = records,
                                .dtype = device.is_cuda() ? dtype : parts.front().dtype};

@@ -230,7 +230,7 @@ std::set<std::string> Conversion::sparse_formats() const {
 std::set<std::string> Conversion::narrow_values() const {
   std::set<std::string> types;
   for (const ConvertedWeight& weight : weights) {
-    if (weight.rounded) {
+    if (has_narrow_values(weight.values)) {
       types.insert(weight.values);
     }
   }

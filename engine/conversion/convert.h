@@ -103,7 +103,7 @@ struct Conversion {
   int64_t dense_bytes() const;  // of the linear layers
   int64_t bytes() const;
   std::set<std::string> sparse_formats() const;  // that some of the weights are stored in
-  std::set<std::string> narrow_values() const;   // the types that some of them are rounded to
+  std::set<std::string> narrow_values() const;   // the types that some of them have
 };
 
 // Reads the input tensor by tensor, and writes a model directory with the same tensors except for

@@ -99,30 +99,50 @@ bool keeps_codes(std::string_view records, const QuantizedMatrix& q) {
          (choice->type == q.type && (q.type != ValueType::i4 || choice->group == q.group));
 }
 
+// Of those that hold these narrow values, the format in which a weight can be expected to have them
+// in the fewest bytes.
+const WeightFormat& smallest_narrow(const WeightSize& weight, DType dtype,
+                                    std::string_view records) {
+  const auto bytes = [&](const WeightFormat* format) {
+    EncodedWeight header = weight_header(*format, weight, dtype);
+    format->tell_layout(header, records_in(format->name(), records));
+    return format->expected_bytes(header);
+  };
+  const std::vector<const WeightFormat*> formats = formats_with_values(records);
+  return **std::ranges::min_element(formats, {}, bytes);
+}
+
 // The format, of those with narrow values, in which a plan has these as they are; empty: in none.
-std::string_view format_of_codes(const LayerPlan& plan, const QuantizedMatrix& q) {
+std::string_view format_of_codes(const LayerPlan& plan, const PlannedFor& what, DType dtype) {
+  const QuantizedMatrix& q = *what.quantized;
   if (!keeps_codes(plan.layout, q)) {
     return {};
   }
-  return may_be_records(plan.format)                    ? tca_bme_format().name()
-         : tca_bme::dense_values(plan.format) == q.type ? std::string_view(plan.format)
-                                                        : std::string_view();
+  const std::string records = q.type == ValueType::i4
+                                  ? fmt::format("{}:{}", name_of(q.type), q.group)
+                                  : std::string(name_of(q.type));
+  if (plan.format == kSmallestFormat) {
+    return smallest_narrow(what.joined, dtype, records).name();
+  }
+  if (plan.format == kAutoFormat) {
+    const WeightFormat& format = choose_narrow_format(what.joined, dtype, records);
+    return &format == &dense_format() ? smallest_narrow(what.joined, dtype, records).name()
+                                      : format.name();
+  }
+  return plan.format == tca_bme_format().name() || tca_bme::dense_values(plan.format) == q.type
+             ? std::string_view(plan.format)
+             : std::string_view();
 }
 
 // With the narrow values of the plan, in that format which holds them in the fewest bytes. Parts of
-// a joined layer are in the one in which the layer can be expected to have them: if they differed,
-// joining them while they are loaded would round them once more.
+// a joined layer are in the one in which the layer can be expected to have them, if it gains by
+// that: what a layer has in several formats becomes 16 bits wide while it is loaded.
 PlannedEncoding encode_smallest_narrow(const Tensor& values, const LayerPlan& plan,
                                        const PlannedFor& what, ThreadPool& threads) {
   const std::string records = plan.records();
   std::vector<const WeightFormat*> formats = formats_with_values(records);
   if (is_part(values, what)) {
-    const auto bytes = [&](const WeightFormat* format) {
-      EncodedWeight header = weight_header(*format, what.joined, values.dtype());
-      format->tell_layout(header, plan.layout_in(format->name()));
-      return format->expected_bytes(header);
-    };
-    formats = {*std::ranges::min_element(formats, {}, bytes)};
+    formats = {&smallest_narrow(what.joined, values.dtype(), records)};
   }
   PlannedEncoding result = encode_in(*formats.front(), plan, values, threads);
   if (!result.encoded) {
@@ -135,9 +155,11 @@ PlannedEncoding encode_smallest_narrow(const Tensor& values, const LayerPlan& pl
       result.encoded = std::move(other);
     }
   }
-  return result.encoded->bytes() < values.bytes()
-             ? std::move(result)
-             : PlannedEncoding{.why_dense = why_dense(values, formats)};
+  const bool gains = is_part(values, what)
+                         ? saves_bytes(*formats.front(), what.joined, values.dtype(),
+                                       plan.layout_in(formats.front()->name()))
+                         : result.encoded->bytes() < values.bytes();
+  return gains ? std::move(result) : PlannedEncoding{.why_dense = why_dense(values, formats)};
 }
 
 // Those of formats that can hold what the plan wants, in that which takes the fewest bytes.
@@ -197,7 +219,8 @@ bool same_values(const Tensor& a, const Tensor& b) {
 PlannedEncoding encode_planned(const Tensor& values, const LayerPlan& plan, const PlannedFor& what,
                                ThreadPool& threads) {
   if (what.quantized != nullptr) {
-    if (const std::string_view to = format_of_codes(plan, *what.quantized); !to.empty()) {
+    const std::string_view to = format_of_codes(plan, what, values.dtype());
+    if (!to.empty()) {
       return {.encoded = tca_bme::encode_quantized(*what.quantized, to, values.dtype(), threads)};
     }
   }

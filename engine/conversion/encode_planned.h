@@ -25,7 +25,8 @@ struct PlannedFor {
   const FormatRules& rules;
   WeightSize joined;
   // The codes and scales that the values are of, if they are quantised. They are kept where the
-  // plan says "auto", "smallest" or tca_bme, unless it names other narrow values.
+  // plan says "auto", "smallest", tca_bme or the dense format of their type, unless it names other
+  // narrow values.
   const QuantizedMatrix* quantized = nullptr;
 };
 

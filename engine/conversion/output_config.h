@@ -15,7 +15,7 @@ struct OutputWeights {
   bool had_bitmasks = false;          // compressed-tensors described the input
   std::optional<DType> dtype;         // f16 or bf16, if all were converted
   std::set<std::string> formats;      // the sparse ones of the output
-  std::set<std::string> values = {};  // the narrow types that some weights are rounded to
+  std::set<std::string> values = {};  // the narrow types that some weights have
   bool drops_alphas = false;          // activation sparsity `predict` of the input is not theirs
   std::optional<ActivationSparsity> sparsity = {};  // instead of the input's
 };

@@ -239,7 +239,8 @@ std::unique_ptr<WeightMatrix> CheckpointLoader::load_weight(const Wanted& wanted
   const std::vector<Stored> parts = find(wanted);
   const std::string requested =
       format_of(encoding_.layers, wanted.parts.front().name, encoding_.format).format;
-  const WeightFormat& format = weight_format(requested.empty() ? joined_format(parts) : requested);
+  const WeightFormat& format =
+      weight_format(requested.empty() ? store_.joined_format(parts) : requested);
   if (format.name() == dense_format().name()) {
     return std::make_unique<DenseWeight>(count(load_dense(wanted, parts)));
   }

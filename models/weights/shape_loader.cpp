@@ -88,7 +88,7 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
     }
   }
   if (header.format.empty() && !stored.empty()) {
-    header.format = joined_format(stored);
+    header.format = linears_.store->joined_format(stored);
   }
   if (header.format.empty() || header.format == dense_format().name()) {
     return WeightLoader::load_weight(wanted);

@@ -19,6 +19,7 @@
 #include "models/storage/stored_names.h"
 #include "sparse/count_nonzeros.h"
 #include "sparse/dense/dense.h"
+#include "sparse/records_choice.h"
 #include "sparse/registry.h"
 #include "sparse/tca_bme/quantized/quantized_parts.h"
 #include "sparse/tca_bme/tca_bme.h"
@@ -312,6 +313,18 @@ LayoutOptions WeightStore::layout_like(const Stored& stored) const {
              : LayoutOptions();
 }
 
+std::string_view WeightStore::joined_format(std::span<const Stored> parts) const {
+  const Stored& largest = *std::ranges::max_element(parts, {}, &Stored::rows);
+  if (!always_rounds(largest.format)) {
+    return largest.format;
+  }
+  const std::string values = layout_like(largest).layout;
+  const bool same_values = std::ranges::all_of(parts, [&](const Stored& part) {
+    return part.format == largest.format && layout_like(part).layout == values;
+  });
+  return same_values ? std::string_view(largest.format) : dense_format().name();
+}
+
 void WeightStore::release(const Stored& stored) const {
   for (const std::string& tensor : stored.tensors) {
     release_pages(checkpoint_->find(tensor)->bytes);
@@ -359,10 +372,6 @@ void require_finite(const QuantizedMatrix& q, DType dtype) {
               "the value in row {}, column {} is too large for {}", row, column, name_of(dtype));
     }
   }
-}
-
-std::string_view joined_format(std::span<const WeightStore::Stored> parts) {
-  return std::ranges::max_element(parts, {}, &WeightStore::Stored::rows)->format;
 }
 
 }  // namespace sparsellm

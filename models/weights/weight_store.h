@@ -81,6 +81,11 @@ class WeightStore {
   // WeightFormat::layout_like() of an encoded one; of others by rule.
   LayoutOptions layout_like(const Stored& stored) const;
 
+  // The format of the weight that at least one part, one below the other, make: that of the part
+  // with the most rows, as concat_rows() has it. Where that would round the others, to its narrow
+  // values, it is "dense", which holds all of them as they are.
+  std::string_view joined_format(std::span<const Stored> parts) const;
+
   // Takes the pages of a weight that were read out of memory.
   void release(const Stored& stored) const;
 
@@ -113,9 +118,5 @@ void require_finite(const QuantizedMatrix& q, DType dtype);
 // Whether a tensor of a checkpoint has a dtype, "F32" as files name it; scales of quantised weights
 // aside, whose dtype says nothing of the weights'.
 bool has_tensor_of(const Checkpoint& checkpoint, std::string_view dtype);
-
-// The format of the weight that at least one part, one below the other, make: that of the part with
-// the most rows, as concat_rows() has it.
-std::string_view joined_format(std::span<const WeightStore::Stored> parts);
 
 }  // namespace sparsellm

@@ -13,7 +13,6 @@ namespace {
 constexpr int64_t kVocabulary = 300;
 constexpr int64_t kHeads = 2;
 constexpr int64_t kKvHeads = 1;
-constexpr int64_t kHeadDim = 64;
 
 struct NamedShape {
   std::string name;
@@ -29,10 +28,10 @@ std::vector<NamedShape> tensors_of(const SyntheticModel& model) {
       tensors.push_back({prefix + name + ".weight", std::move(shape)});
     };
     add("input_layernorm", {model.hidden});
-    add("self_attn.q_proj", {kHeads * kHeadDim, model.hidden});
-    add("self_attn.k_proj", {kKvHeads * kHeadDim, model.hidden});
-    add("self_attn.v_proj", {kKvHeads * kHeadDim, model.hidden});
-    add("self_attn.o_proj", {model.hidden, kHeads * kHeadDim});
+    add("self_attn.q_proj", {kHeads * model.head_dim, model.hidden});
+    add("self_attn.k_proj", {kKvHeads * model.head_dim, model.hidden});
+    add("self_attn.v_proj", {kKvHeads * model.head_dim, model.hidden});
+    add("self_attn.o_proj", {model.hidden, kHeads * model.head_dim});
     add("post_attention_layernorm", {model.hidden});
     add("mlp.gate_proj", {model.intermediate, model.hidden});
     add("mlp.up_proj", {model.intermediate, model.hidden});
@@ -58,7 +57,7 @@ nlohmann::json config_of(const SyntheticModel& model) {
           {"num_hidden_layers", model.blocks},
           {"num_attention_heads", kHeads},
           {"num_key_value_heads", kKvHeads},
-          {"head_dim", kHeadDim},
+          {"head_dim", model.head_dim},
           {"max_position_embeddings", 128},
           {"rms_norm_eps", 1e-5},
           {"tie_word_embeddings", true},

@@ -11,7 +11,8 @@ struct SyntheticModel {
   int64_t hidden = 64;
   int64_t intermediate = 128;
   int64_t blocks = 2;
-  double density = 1.0;  // of all matrices
+  int64_t head_dim = 64;  // of two heads, with one of keys and values
+  double density = 1.0;   // of all matrices
 
   int64_t largest_tensor_bytes() const { return 2 * hidden * intermediate; }
 };

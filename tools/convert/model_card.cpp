@@ -116,8 +116,7 @@ std::string model_card(const fs::path& input, const fs::path& output,
                 "and transformers does not.\n",
                 formats.size() > 1 ? "s" : "", fmt::join(formats, " and "));
   if (const std::set<std::string> values = conversion.narrow_values(); !values.empty()) {
-    text += fmt::format("Values of the format tca_bme are rounded to {}.\n",
-                        fmt::join(values, " and "));
+    text += fmt::format("Some have values of fewer bits: {}.\n", fmt::join(values, " and "));
   }
   text +=
       "\n```\nsparsellm-run -m DIR -p \"Once upon a time\"\n```\n\nDIR is the directory of this ";

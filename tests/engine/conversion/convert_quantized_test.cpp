@@ -28,6 +28,7 @@
 #include "tests/models/storage/write_quantized.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/tools/synthetic_model.h"
 #include "tools/convert/convert_report.h"
 
 namespace sparsellm {
@@ -58,9 +59,10 @@ void expect_same_codes(const QuantizedMatrix& got, const QuantizedMatrix& expect
   EXPECT_EQ(got.scales, expected.scales);
 }
 
-// All quantised weights of a converted model have their codes and scales.
+// All quantised weights of a converted model have their codes and scales, in this format or, if it
+// is empty, in any.
 void expect_codes(const fs::path& converted, const Quantized& from, DType dtype,
-                  std::string_view format = "tca_bme") {
+                  const std::string& format = "tca_bme") {
   const Model model(converted);
   ThreadPool threads(2);
   size_t quantized = 0;
@@ -74,10 +76,12 @@ void expect_codes(const fs::path& converted, const Quantized& from, DType dtype,
     ++quantized;
     const WeightStore::Stored stored = model.stored(layer);
     ASSERT_EQ(stored.form, Form::encoded);
-    ASSERT_EQ(stored.format, format);
+    if (!format.empty()) {
+      ASSERT_EQ(stored.format, format);
+    }
     EXPECT_EQ(stored.dtype, dtype);
     const EncodedWeight encoded = model.store.encoded(name, threads);
-    ASSERT_EQ(encoded.version, format == "tca_bme" ? 3 : 1);
+    ASSERT_EQ(encoded.version, stored.format == "tca_bme" ? 3 : 1);
     expect_same_codes(tca_bme::quantized_of(encoded, threads), found->second);
   }
   EXPECT_EQ(quantized, from.codes.size());
@@ -90,6 +94,18 @@ testing::LogitRows logits(const fs::path& model, const std::string& format = {})
 
 ConvertOptions options_for(const fs::path& input, const fs::path& output) {
   return {.input = input, .output = output, .plan = plan("none", 0, "auto"), .threads = 1};
+}
+
+std::string dense_format_of(ValueType type) { return fmt::format("dense_{}", name_of(type)); }
+
+std::string values_text(const Kind& kind) {
+  return kind.type == ValueType::i4 ? fmt::format("i4:{}", kind.group)
+                                    : std::string(name_of(kind.type));
+}
+
+std::set<std::string> values_of_config(const fs::path& directory) {
+  const auto config = nlohmann::json::parse(contents(directory / "config.json"));
+  return config.at("quantization_config").at("values").get<std::set<std::string>>();
 }
 
 class ConvertQuantized : public ::testing::TestWithParam<Kind> {};
@@ -105,15 +121,49 @@ TEST_P(ConvertQuantized, KeepsCodesAndScales) {
     expect_same_codes(stored.store.quantized(name, threads), model.codes.at(name));
   }
   const testing::LogitRows expected = logits(model.plain());
-  for (const std::string format : {"auto", "smallest", "tca_bme"}) {
+  std::map<std::string, int64_t> bytes;
+  for (const std::string format : {"tca_bme", "auto", "smallest"}) {
     SCOPED_TRACE(format);
     const fs::path output = model.output(format);
-    convert(model.path(), output, plan("none", 0, format), verified);
-    expect_codes(output, model, DType::bf16);
+    const Conversion conversion = convert(model.path(), output, plan("none", 0, format), verified);
+    expect_codes(output, model, DType::bf16, format == "tca_bme" ? format : "");
+    bytes[format] = conversion.bytes();
     testing::expect_same_others(Model(model.plain()), Model(output));
-    EXPECT_EQ(testing::formats_of_config(output), std::set<std::string>{"tca_bme"});
+    EXPECT_EQ(testing::formats_of_config(output), conversion.sparse_formats());
+    EXPECT_EQ(values_of_config(output), conversion.narrow_values());
+    EXPECT_FALSE(conversion.narrow_values().empty());
+    testing::expect_near(logits(output), expected, testing::kLogitTolerance);
   }
-  testing::expect_near(logits(model.output("tca_bme")), expected, testing::kLogitTolerance);
+  EXPECT_LE(bytes["smallest"], bytes["tca_bme"]);
+  EXPECT_LE(bytes["smallest"], bytes["auto"]);
+}
+
+// The formats are those of weights that are rounded to the same values: narrow_rules.h.
+TEST(ConvertQuantizedFormat, IsThatOfNarrowValues) {
+  const testing::TempDir directory;
+  const fs::path base = directory.path() / "base";
+  testing::write_synthetic_model(base, {.hidden = 256, .intermediate = 384, .blocks = 1});
+  for (const Kind& kind : testing::checkpoint_kinds()) {
+    SCOPED_TRACE(kind.name);
+    const Quantized model(base, kind);
+    const bool half = kind.prune != "none";
+    for (const bool smallest : {false, true}) {
+      const bool dense = kind.type == ValueType::i4   ? !half || !smallest
+                         : kind.type == ValueType::i8 ? !half
+                                                      : false;
+      for (const std::string& values : {std::string(), values_text(kind)}) {
+        const Conversion conversion =
+            convert(model.path(), model.output("out"),
+                    SparsityPlan::uniform({}, smallest ? "smallest" : "auto", values),
+                    [](ConvertOptions& options) { options.replace = options.verify = true; });
+        EXPECT_EQ(conversion.sparse_formats(),
+                  std::set<std::string>{dense ? dense_format_of(kind.type) : "tca_bme"})
+            << (smallest ? "smallest " : "auto ") << values;
+        EXPECT_EQ(conversion.narrow_values().size(), 1u);
+        expect_codes(model.output("out"), model, DType::f16, "");
+      }
+    }
+  }
 }
 
 // Also in groups of 32, which nobody chooses.
@@ -123,7 +173,7 @@ TEST_P(ConvertQuantized, KeepsCodesAndScalesWithoutBitmaps) {
   if (type == ValueType::f8) {
     GTEST_SKIP() << "no dense format has values of e4m3";
   }
-  const std::string format = fmt::format("dense_{}", name_of(type));
+  const std::string format = dense_format_of(type);
   const fs::path output = model.output(format);
   convert(model.path(), output, plan("none", 0, format), verified);
   expect_codes(output, model, DType::bf16, format);
@@ -188,13 +238,16 @@ TEST(ConvertQuantizedModels, AreConvertedToAnotherDTypeToo) {
 }
 
 TEST(ConvertQuantizedModels, AreInspected) {
-  const Quantized model(data("tiny/llama3"), kind_at(2));
-  const ConvertOptions options = options_for(model.path(), model.output("out"));
-  const Conversion converted = convert_model(options);
-  for (const Inspection& each : inspect_model(options)) {
-    if (each.format == "planned" || each.format == "tca_bme" || each.format == "auto") {
-      EXPECT_EQ(each.conversion.bytes(), converted.bytes()) << each.format;
-      EXPECT_EQ(each.conversion.other_bytes, converted.other_bytes);
+  for (const Kind& kind : testing::checkpoint_kinds()) {
+    SCOPED_TRACE(kind.name);
+    const Quantized model(data("tiny/llama3"), kind);
+    const ConvertOptions options = options_for(model.path(), model.output("out"));
+    const Conversion converted = convert_model(options);
+    for (const Inspection& each : inspect_model(options)) {
+      if (each.format == "planned" || each.format == "auto") {
+        EXPECT_EQ(each.conversion.bytes(), converted.bytes()) << each.format;
+        EXPECT_EQ(each.conversion.other_bytes, converted.other_bytes);
+      }
     }
   }
 }
@@ -217,7 +270,7 @@ TEST(ConvertQuantizedModels, LayersMayBeIgnored) {
       testing::expect_near(logits(model.path()), expected, testing::kLogitTolerance);
       const fs::path output = model.output("out");
       convert(model.path(), output, plan("none", 0, "auto"), verified);
-      expect_codes(output, model, DType::bf16);
+      expect_codes(output, model, DType::bf16, "");
       testing::expect_same_weights(Model(model.plain()), Model(output));
       testing::expect_near(logits(output), expected, testing::kLogitTolerance);
     }

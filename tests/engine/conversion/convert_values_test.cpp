@@ -21,6 +21,7 @@
 #include "sparse/narrow_encoding.h"
 #include "sparse/quantize/quantize.h"
 #include "sparse/records_choice.h"
+#include "tests/engine/check_reference.h"
 #include "tests/engine/conversion/converted_model.h"
 #include "tests/testing/guarded_tensor.h"
 #include "tests/testing/paths.h"
@@ -288,7 +289,7 @@ TEST_F(ConvertValuesFormat, SmallestIsNeverLargerThanEither) {
   }
 }
 
-// Joined while they are loaded, parts in several formats would be rounded once more.
+// Joined while they are loaded, parts in several formats would become 16 bits wide.
 TEST_F(ConvertValuesFormat, SmallestOfJoinedLayersIsOne) {
   const SparsityPlan plan = SparsityPlan::read(write(R"({"rules": [
       {"tensors": ["*.k_proj", "*.gate_proj"], "prune": "magnitude", "sparsity": 0.9,
@@ -305,6 +306,71 @@ TEST_F(ConvertValuesFormat, SmallestOfJoinedLayersIsOne) {
   Engine narrow = testing::load(output(), {}, false);
   Engine wide = testing::load(input().parent_path() / "wide", {}, false);
   EXPECT_EQ(testing::greedy(narrow), testing::greedy(wide));
+}
+
+// Alone, keys and values have so few rows that nothing would save bytes.
+TEST_F(ConvertValuesFormat, SmallestOfSmallPartsIsThatOfTheLayer) {
+  const fs::path small = input().parent_path() / "small";
+  testing::write_synthetic_model(small,
+                                 {.hidden = 256, .intermediate = 384, .blocks = 1, .head_dim = 16});
+  for (const std::string values : {"i8", "i4"}) {
+    const Conversion conversion =
+        convert(small, output(), plan_of(0, "smallest", values),
+                [](ConvertOptions& options) { options.replace = options.verify = true; });
+    const std::string narrow = "dense_" + values;
+    EXPECT_EQ(formats_of(conversion), (Formats{{"q_proj", narrow},
+                                               {"k_proj", narrow},
+                                               {"v_proj", narrow},
+                                               {"o_proj", "tca_bme"},  // of 32 columns
+                                               {"gate_proj", narrow},
+                                               {"up_proj", narrow},
+                                               {"down_proj", narrow}}));
+  }
+}
+
+// What is joined while it is loaded has the values that are stored, in whatever formats these are.
+TEST_F(ConvertValuesFormat, JoinedPartsAreNotRoundedByALoad) {
+  for (const std::string rules : {
+           R"({"tensors": "*.q_proj", "prune": "none", "format": "dense_i4"})",
+           R"({"tensors": "*.q_proj", "prune": "none", "values": "i4"},
+              {"tensors": "*.k_proj", "prune": "none", "values": "i8"})",
+           R"({"tensors": "*.gate_proj", "prune": "none", "format": "dense_i4", "values": "i4"},
+              {"tensors": "*.up_proj", "prune": "none", "format": "dense_i4", "values": "i4:32"})",
+           R"({"tensors": "*.gate_proj", "prune": "none", "format": "dense_i8"},
+              {"tensors": "*.up_proj", "prune": "magnitude", "sparsity": 0.6,
+               "format": "tca_bme"})",
+           R"({"tensors": "*.gate_proj", "prune": "none", "format": "dense_i4"},
+              {"tensors": "*.up_proj", "prune": "none", "format": "tca_bme", "values": "f8"})",
+           R"({"tensors": "*.gate_proj", "prune": "none", "format": "tca_bme", "values": "i8"},
+              {"tensors": "*.up_proj", "prune": "none", "format": "dense_i8"})",
+       }) {
+    SCOPED_TRACE(rules);
+    to(SparsityPlan::read(
+        write(R"({"default": {"prune": "none", "format": "dense"}, "rules": [)" + rules + "]}")));
+    const fs::path wide = input().parent_path() / "wide";
+    convert(output(), wide, plan_of(0, "dense", {}),
+            [](ConvertOptions& options) { options.replace = true; });
+    Engine dense = testing::load(wide, {}, false);
+    const std::vector<int32_t> text{3, 7, 5, 11, 25, 31, 8, 8, 1};
+    const testing::LogitRows expected = testing::score(dense, text);
+    // Where formats are chosen, a layer is taken as it is stored only if its parts are alike.
+    const Model model(output());
+    const WeightOrigin origin = stored_origin(model.store, DType::f16, {});
+    const std::string_view first =
+        rules.find("q_proj") != std::string::npos ? "q_proj" : "gate_proj";
+    int mixed = 0;
+    for (const JoinedLinear& layer : joined_linear_layers(model.config)) {
+      if (layer.parts.front().module.ends_with(first)) {
+        EXPECT_EQ(origin.weight_of(layer).stored, "");
+        ++mixed;
+      }
+    }
+    EXPECT_EQ(mixed, 1);
+    for (const std::string format : {"", "auto"}) {
+      Engine stored = testing::load(output(), format, false);
+      testing::expect_near(testing::score(stored, text), expected, 1e-5f);
+    }
+  }
 }
 
 // Rules of 16 bits say nothing of them.

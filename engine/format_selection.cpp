@@ -45,9 +45,9 @@ std::string stored_format(const WeightStore& store, const std::vector<WeightStor
   using Form = WeightStore::Form;
   const bool alike = std::ranges::all_of(parts, [&](const WeightStore::Stored& part) {
     const bool as_it_is = part.form == Form::encoded && (!device.is_cuda() || part.dtype == dtype);
-    return part.format == first.format && (as_it_is || part.form == Form::quantized);
+    return as_it_is || part.form == Form::quantized;
   });
-  return alike && store.joined_format(parts) == first.format ? first.format : std::string();
+  return alike && store.are_alike(parts) ? first.format : std::string();
 }
 
 std::string planned_format(const JoinedLinear& layer, std::string other) {

@@ -33,8 +33,7 @@ std::string type_of_values(const EncodedWeight& e) {
     return std::string(name_of(e.dtype));
   }
   const tca_bme::QuantizedLayout layout = tca_bme::read_quantized_layout(e);
-  const std::string_view type = name_of(tca_bme::type_of(layout.values));
-  return layout.nibbles() ? fmt::format("{}:{}", type, layout.group) : std::string(type);
+  return tca_bme::text_of({.type = tca_bme::type_of(layout.values), .group = layout.group});
 }
 
 std::optional<ScaleGroups> scale_groups(std::string_view records) {

@@ -99,6 +99,13 @@ def positive(of: Any, key: str, where: Any) -> float:
     return value
 
 
+def size(of: Any, key: str, where: Any) -> float:
+    value = positive(of, key, where)
+    if value >= 2.0 ** 63:
+        raise ParetoError(f"{where}: \"{key}\" is {value:g}, which no file or matrix has")
+    return value
+
+
 def shown(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:57] + "..."
@@ -111,7 +118,7 @@ def tables_of(path: Path) -> tuple[dict, dict[str, list]]:
     rows: dict[str, list] = {}
     if first.startswith("{\"table\""):  # jsonl
         environment: dict = {}
-        for at, line in enumerate(text.splitlines(), 1):
+        for at, line in enumerate(text.split("\n"), 1):
             if not line.strip():
                 continue
             row = parse_json(line, f"{path}:{at}")
@@ -141,8 +148,8 @@ def bits_of(path: Path) -> float:
     layers = tables.get("weights", [])
     if not layers:
         raise ParetoError(f"{path} has no table \"weights\"; sparsellm-convert --json writes one")
-    weights = math.fsum(positive(row, "out", path) * positive(row, "in", path) for row in layers)
-    return 8.0 * math.fsum(positive(row, "stored_bytes", path) for row in layers) / weights
+    weights = math.fsum(size(row, "out", path) * size(row, "in", path) for row in layers)
+    return 8.0 * math.fsum(size(row, "stored_bytes", path) for row in layers) / weights
 
 
 def quality_of(path: Path, same: Callable[[str, Any], None]) -> tuple[float, float]:
@@ -174,8 +181,13 @@ def speed_of(path: Path, batch: int, same: Callable[[str, Any], None]) -> float:
     except ValueError:
         raise ParetoError(f"{path}: \"command\" is no command line") from None
     for flag in SAME_FLAGS:
-        at = max((i for i, word in enumerate(words[:-1]) if word == flag), default=None)
-        same(flag, None if at is None else words[at + 1])
+        given = None
+        for word, following in zip(words, words[1:] + [""]):
+            if word == flag:
+                given = following
+            elif word.startswith(flag + "="):
+                given = word.removeprefix(flag + "=")
+        same(flag, given)
     if found[0].get("tokens_per_gpu_second") is None and found[0].get("note"):
         raise ParetoError(f"{path}: {batch} requests were not measured: {shown(found[0]['note'])}")
     return positive(found[0], "tokens_per_gpu_second", path)

@@ -118,9 +118,7 @@ std::string_view format_of_codes(const LayerPlan& plan, const PlannedFor& what, 
   if (!keeps_codes(plan.layout, q)) {
     return {};
   }
-  const std::string records = q.type == ValueType::i4
-                                  ? fmt::format("{}:{}", name_of(q.type), q.group)
-                                  : std::string(name_of(q.type));
+  const std::string records = tca_bme::text_of({.type = q.type, .group = q.group});
   if (plan.format == kSmallestFormat) {
     return smallest_narrow(what.joined, dtype, records).name();
   }

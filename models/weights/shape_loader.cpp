@@ -100,6 +100,12 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
       !device().is_cuda() || std::ranges::all_of(stored, [](const WeightStore::Stored& part) {
         return part.form == WeightStore::Form::quantized;
       });
+  // Parts with several types of values have 16 bits a value once they are joined there.
+  const bool mixed =
+      device().is_cuda() && !stored.empty() && !linears_.store->are_alike(stored) &&
+      std::ranges::any_of(stored, [&](const WeightStore::Stored& part) {
+        return part.format == header.format && !linears_.store->narrow_values(part).empty();
+      });
   int64_t bytes = 0;
   // Those of the header say in which layout it is: slices have that of their source, whatever their
   // own density is.
@@ -117,9 +123,25 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
     }
     const std::optional<Slice> slice = wanted.slice_of(wanted_part);
     const int64_t elements = wanted_part.slice.count * wanted.columns.count;
-    const bool as_stored = i < stored.size() && stored[i].format == header.format &&
-                           (keeps_codes || stored[i].form != WeightStore::Form::quantized);
-    if (as_stored) {
+    const bool in_format = i < stored.size() && stored[i].format == header.format;
+    const bool as_stored =
+        in_format && (keeps_codes || stored[i].form != WeightStore::Form::quantized);
+    if (mixed && (in_format || requested.empty())) {
+      // Values of 16 bits; of a part in another format all are taken to be there.
+      EncodedWeight part{
+          .format = header.format,
+          .version = 0,
+          .dtype = dtype_,
+          .rows = wanted_part.slice.count,
+          .columns = wanted.columns.count,
+          .nonzeros = in_format ? linears_.store->size(stored[i], slice).nonzeros : elements,
+          .parts = {}};
+      format.tell_layout(part, {});
+      bytes += format.expected_bytes(part);
+      nonzeros += part.nonzeros;
+      header.nonzeros += part.nonzeros;
+      counted = counted && in_format;
+    } else if (as_stored) {
       EncodedSize size = linears_.store->size(stored[i], slice);
       // It may be cut through its records.
       if (!size.exact && !linears_.density && linears_.encodes && device().is_cuda()) {
@@ -164,7 +186,7 @@ std::unique_ptr<WeightMatrix> ShapeLoader::load_weight(const Wanted& wanted) {
     header.nonzeros = nonzeros;
     bytes = format.bytes_on_cpu(header);
   }
-  format.tell_layout(header, layout);
+  format.tell_layout(header, mixed ? LayoutOptions() : layout);
   count_bytes(bytes);
   return std::make_unique<WeightOfSize>(
       std::move(header), counted ? std::optional(nonzeros) : std::nullopt, device(), bytes);
@@ -196,8 +218,12 @@ LayoutOptions ShapeLoader::layout_in(const std::string& format, const std::strin
   if (!chosen.empty()) {
     return {.layout = chosen};
   }
-  return stored != nullptr && stored->format == format ? linears_.store->layout_like(*stored)
-                                                       : records_in(format, linears_.records);
+  if (stored == nullptr || stored->format != format) {
+    return records_in(format, linears_.records);
+  }
+  std::string values = linears_.store->narrow_values(*stored);
+  return values.empty() ? linears_.store->layout_like(*stored)
+                        : LayoutOptions{.layout = std::move(values)};
 }
 
 OwnedTensor ShapeLoader::constants(std::string_view, std::span<const float> values) {

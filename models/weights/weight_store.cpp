@@ -19,8 +19,10 @@
 #include "models/storage/stored_names.h"
 #include "sparse/count_nonzeros.h"
 #include "sparse/dense/dense.h"
+#include "sparse/narrow_encoding.h"
 #include "sparse/records_choice.h"
 #include "sparse/registry.h"
+#include "sparse/tca_bme/quantized/quantized_choice.h"
 #include "sparse/tca_bme/quantized/quantized_parts.h"
 #include "sparse/tca_bme/tca_bme.h"
 
@@ -313,16 +315,31 @@ LayoutOptions WeightStore::layout_like(const Stored& stored) const {
              : LayoutOptions();
 }
 
+std::string WeightStore::narrow_values(const Stored& stored) const {
+  if (stored.form == Form::quantized) {
+    const std::optional<QuantizedWeight> weight = QuantizedWeight::find(*checkpoint_, stored.name);
+    return tca_bme::text_of({.type = weight->type(), .group = weight->group()});
+  }
+  return stored.form == Form::encoded
+             ? naming_errors(describe(stored.name),
+                             [&] {
+                               const EncodedWeight e = unchecked(stored.name);
+                               return has_narrow_values(e) ? type_of_values(e) : std::string();
+                             })
+             : std::string();
+}
+
+bool WeightStore::are_alike(std::span<const Stored> parts) const {
+  return std::ranges::all_of(parts, [&](const Stored& part) {
+    return part.format == parts.front().format &&
+           narrow_values(part) == narrow_values(parts.front());
+  });
+}
+
 std::string_view WeightStore::joined_format(std::span<const Stored> parts) const {
   const Stored& largest = *std::ranges::max_element(parts, {}, &Stored::rows);
-  if (!always_rounds(largest.format)) {
-    return largest.format;
-  }
-  const std::string values = layout_like(largest).layout;
-  const bool same_values = std::ranges::all_of(parts, [&](const Stored& part) {
-    return part.format == largest.format && layout_like(part).layout == values;
-  });
-  return same_values ? std::string_view(largest.format) : dense_format().name();
+  return always_rounds(largest.format) && !are_alike(parts) ? dense_format().name()
+                                                            : std::string_view(largest.format);
 }
 
 void WeightStore::release(const Stored& stored) const {
@@ -344,7 +361,9 @@ void WeightStore::require_all_used(const std::set<std::string, std::less<>>& use
 
 bool has_tensor_of(const Checkpoint& checkpoint, std::string_view dtype) {
   return std::ranges::any_of(checkpoint.names(), [&](const std::string& name) {
-    return checkpoint.find(name)->dtype == dtype && !name.ends_with("_scale");
+    // Scales of quantised weights, and of encoded ones with narrow values.
+    const bool scales = name.ends_with("_scale") || name.ends_with(".scales");
+    return checkpoint.find(name)->dtype == dtype && !scales;
   });
 }
 

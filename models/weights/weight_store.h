@@ -81,6 +81,12 @@ class WeightStore {
   // WeightFormat::layout_like() of an encoded one; of others by rule.
   LayoutOptions layout_like(const Stored& stored) const;
 
+  // The type of its narrow values, as records name it (sparse/records_choice.h); empty if it has
+  // values of 16 or 32 bits.
+  std::string narrow_values(const Stored& stored) const;
+  // Whether parts, at least one, have one format and one type of values: joined, they keep these.
+  bool are_alike(std::span<const Stored> parts) const;
+
   // The format of the weight that at least one part, one below the other, make: that of the part
   // with the most rows, as concat_rows() has it. Where that would round the others, to its narrow
   // values, it is "dense", which holds all of them as they are.

@@ -314,6 +314,70 @@ TEST(MemoryFit, OfPartsInSeveralFormats) {
   }
 }
 
+// On a GPU what is joined of several types of values has 16 bits a value; of one it has that type,
+// in the workspace, too. None of it is f32 because scales are.
+TEST(MemoryFit, OfNarrowValues) {
+  const testing::TempDir directory;
+  const std::filesystem::path model = testing::data("models/fable-llama-relu-8m");
+  EngineOptions options;
+  options.device = kPlannedGpu;
+  options.gpu_memory = int64_t{1} << 30;
+  options.gpu_memory_utilization = 1.0;
+  options.kv_tokens = 256;
+  options.max_requests = 1;
+  const auto fit_of = [&](const std::filesystem::path& of) {
+    const Checkpoint checkpoint(of);
+    const WeightStore store(checkpoint);
+    EXPECT_EQ(weight_dtype(checkpoint, {}, {}), DType::f16);
+    return fit_memory(read_model_config(of), DType::f16, options, {.store = &store});
+  };
+  int made = 0;
+  const auto converted = [&](const std::string& gate, const std::string& up) {
+    const auto rule = [](const std::string& module, const std::string& values) {
+      return R"({"tensors": "*.)" + module +
+             R"(_proj", "prune": "magnitude", "sparsity": 0.5, "format": "tca_bme")" +
+             (values.empty() ? "}" : R"(, "values": ")" + values + R"("})");
+    };
+    const std::filesystem::path plan =
+        directory.write("plan.json", R"({"rules": [)" + rule("gate", gate) + ", " + rule("up", up) +
+                                         R"(], "default": {"prune": "magnitude", "sparsity": 0.5,
+                                           "format": "tca_bme"}})");
+    const std::filesystem::path output = directory.path() / std::to_string(++made);
+    convert_model({.input = model, .output = output, .plan = SparsityPlan::read(plan)});
+    return output;
+  };
+  const MemoryFit wide = fit_of(converted("", ""));
+  for (const auto& [gate, up] : {std::pair("i8", ""), std::pair("", "i8"), std::pair("i8", "f8"),
+                                 std::pair("i4:128", "i4:32")}) {
+    SCOPED_TRACE(std::string(gate) + " and " + up);
+    const MemoryFit mixed = fit_of(converted(gate, up));
+    EXPECT_NEAR(static_cast<double>(mixed.weights), static_cast<double>(wide.weights),
+                0.02 * static_cast<double>(wide.weights));
+    EXPECT_EQ(mixed.step, wide.step);
+  }
+  EXPECT_LT(fit_of(converted("i8", "i8")).weights, 0.95 * static_cast<double>(wide.weights));
+  const std::filesystem::path pruned = directory.path() / "pruned";
+  convert_model({.input = model,
+                 .output = pruned,
+                 .plan = SparsityPlan::uniform(
+                     {.method = parse_prune_method("magnitude"), .sparsity = 0.5}, "dense")});
+  for (const std::string values : {"i8", "i4:32"}) {
+    const std::filesystem::path stored = directory.path() / std::to_string(++made);
+    convert_model(
+        {.input = pruned,
+         .output = stored,
+         .plan = SparsityPlan::uniform({.method = parse_prune_method("none")}, "tca_bme", values)});
+    const MemoryFit of_stored = fit_of(stored);
+    options.weight_format = "tca_bme";
+    options.records = values;
+    const MemoryFit of_loaded = fit_of(pruned);
+    options.weight_format.clear();
+    options.records.clear();
+    EXPECT_EQ(of_stored.step, of_loaded.step) << values;
+    EXPECT_EQ(of_stored.weights, of_loaded.weights) << values;
+  }
+}
+
 TEST(MemoryFit, OfAModelThatDoesNotFit) {
   EngineOptions options;
   ModelConfig config = read_model_config(testing::data("models/fable-llama-relu-8m"));

@@ -217,6 +217,11 @@ class Pareto(unittest.TestCase):
                     self.add_some()
                     self.write(self.models[1][key], text.replace("\"VALUE\"", value))
                     self.refused(f"\"{what}\" is")
+        for key in ("stored_bytes", "out", "in"):
+            self.models = []
+            self.add_some()
+            self.write(self.models[1]["convert"], convert_report(4, **{key: 1e308}))
+            self.refused(f"\"{key}\" is 1e+308, which no file or matrix has")
         self.models = []
         self.add_some()
         self.write(self.models[1]["eval"], eval_report(50, -0.5))
@@ -236,10 +241,21 @@ class Pareto(unittest.TestCase):
         rows = throughput_rows(5)
         for what, value in [("cpu", "another"), ("gpu", "one"), ("device", "cuda:0")]:
             refused("throughput", lines_of(rows, {**ENVIRONMENT, what: value}), what)
-        refused("throughput", lines_of(
-            rows, {**ENVIRONMENT, "command": "sparsellm-bench throughput --prompt 9"}), "--prompt")
+        for flag in ("--prompt 9", "--prompt=9", "--prompt 8 --prompt=9"):
+            refused("throughput", lines_of(
+                rows, {**ENVIRONMENT, "command": f"sparsellm-bench throughput {flag}"}), "--prompt")
         refused("throughput", lines_of([{**row, "output": 9} for row in rows], ENVIRONMENT),
                 "output")
+
+    def test_commands(self):
+        for command in ("sparsellm-bench throughput --prompt=8 --output 8",
+                        "sparsellm-bench throughput --model a\u2028b\u0085c --prompt 8"):
+            self.models = []
+            self.add_some()
+            lines = lines_of(throughput_rows(5), {**ENVIRONMENT, "command": command})
+            self.write(self.models[2]["throughput"],
+                       lines.replace("\\u2028", "\u2028").replace("\\u0085", "\u0085"))
+            self.assertEqual(self.run_script().stderr, "")
 
     def test_several_or_failed_measurements(self):
         self.add_some()

@@ -11,11 +11,17 @@ std::optional<QuantizedChoice> quantized_choice(std::string_view text) {
     }
   }
   for (const int64_t group : kValueGroups) {
-    if (text == fmt::format("{}:{}", name_of(ValueType::i4), group)) {
-      return QuantizedChoice{.type = ValueType::i4, .group = group};
+    const QuantizedChoice choice{.type = ValueType::i4, .group = group};
+    if (text == text_of(choice)) {
+      return choice;
     }
   }
   return {};
+}
+
+std::string text_of(const QuantizedChoice& choice) {
+  return choice.type == ValueType::i4 ? fmt::format("{}:{}", name_of(choice.type), choice.group)
+                                      : std::string(name_of(choice.type));
 }
 
 }  // namespace sparsellm::tca_bme

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "sparse/quantize/quantized_matrix.h"
@@ -15,5 +16,7 @@ struct QuantizedChoice {
   int64_t group = kDefaultValueGroup;  // of i4
 };
 std::optional<QuantizedChoice> quantized_choice(std::string_view text);  // nothing for another text
+// "i8", "f8", or "i4:128" with the group.
+std::string text_of(const QuantizedChoice& choice);
 
 }  // namespace sparsellm::tca_bme

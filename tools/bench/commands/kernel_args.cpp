@@ -76,7 +76,8 @@ void add_kernel_options(CLI::App& command, KernelArgs& args) {
   CLI::Option* const records = add_records_arg(command, args.records);
   records->excludes(ablation);
   add_matrix_args(command, args.matrices,
-                  {shape, config, sparsity, pattern, formats, profile, records});
+                  {shape, config, sparsity, pattern, formats, profile, records,
+                   command.get_option("--values")});
   add_seed(command, options.seed, "Seed of the random weights and matrices");
   command.add_option("--repeat", args.options.repeat, "Timed products of each")
       ->check(is_count())

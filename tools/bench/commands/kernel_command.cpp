@@ -137,7 +137,9 @@ void kernel_of_layers(const KernelArgs& args, const std::vector<std::string>& co
   const bool has_values =
       has_narrow_values(args.records) && std::ranges::any_of(options.formats, always_rounds);
   if (!args.records.empty() && !has_records && !has_values) {
-    throw UsageError("--records is for --formats tca_bme");
+    throw UsageError(has_narrow_values(args.records)
+                         ? "--values is for --formats tca_bme and the dense format of these values"
+                         : "--records is for --formats tca_bme");
   }
   options.records = args.records;
   options.patterns = parse_patterns(args.patterns, options.sparsities);

@@ -456,7 +456,8 @@ void check_options(const KernelBenchOptions& options) {
   check_records(options.records);
   for (const std::string& format : options.formats) {
     require(!always_rounds(format) || holds_values(format, values),
-            "the format {} does not hold values of {}, which the run is for", format, values);
+            "the format {} does not hold values of {}, which the others of the run have", format,
+            values);
   }
 }
 

@@ -38,16 +38,16 @@ std::vector<int64_t> decode_buckets(const EngineOptions& options) {
   return buckets;
 }
 
-// That all parts are stored in and are loaded in as they are, joined too.
+// That all parts are stored in and are loaded in, none of them with other values than it has.
 std::string stored_format(const WeightStore& store, const std::vector<WeightStore::Stored>& parts,
                           DType dtype, Device device) {
   const WeightStore::Stored& first = parts.front();
   using Form = WeightStore::Form;
   const bool alike = std::ranges::all_of(parts, [&](const WeightStore::Stored& part) {
     const bool as_it_is = part.form == Form::encoded && (!device.is_cuda() || part.dtype == dtype);
-    return as_it_is || part.form == Form::quantized;
+    return part.format == first.format && (as_it_is || part.form == Form::quantized);
   });
-  return alike && store.are_alike(parts) ? first.format : std::string();
+  return alike && store.joined_format(parts) == first.format ? first.format : std::string();
 }
 
 std::string planned_format(const JoinedLinear& layer, std::string other) {
@@ -156,7 +156,9 @@ WeightOrigin stored_origin(const WeightStore& store, DType dtype, const EngineOp
                                .planned = planned_format(layer, {}),
                                .records = records,
                                .dtype = device.is_cuda() ? dtype : parts.front().dtype};
-            for (size_t i = 0; i < parts.size() && !weight.stored.empty(); ++i) {
+            // Others become 16 bits wide once they are joined.
+            const bool keeps_bytes = !weight.stored.empty() && store.are_alike(parts);
+            for (size_t i = 0; i < parts.size() && keeps_bytes; ++i) {
               weight.stored_bytes += stored_bytes(store, parts[i], layer.parts[i]);
             }
             return weight;

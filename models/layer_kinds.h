@@ -19,7 +19,7 @@ struct LayerWeight {
   // The format that all its parts are stored in and can be loaded in as they are; empty: there is
   // none, and another format than dense is made of the decoded weight.
   std::string stored = {};
-  int64_t stored_bytes = 0;  // of all its parts in that format
+  int64_t stored_bytes = 0;  // of all its parts in that format; 0 if joined they have others
   std::string planned = {};  // the format that it has whatever is faster; empty: it is chosen
   std::string records = {};  // that it is encoded in if it comes to be in tca_bme, records_choice.h
   DType dtype = DType::f16;  // that it has on its device

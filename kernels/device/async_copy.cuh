@@ -149,7 +149,7 @@ __device__ inline void send(uint32_t address, uint32_t barrier, uint32_t rank, f
       "r"(barrier), "r"(rank), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
       : "memory");
 }
-// Relaxed: what is sent brings its own release, and a stronger arrival is a fence for the device.
+// Relaxed, for send() releases what it stores; a releasing arrival would fence the whole device.
 __device__ inline void barrier_expect_remote(uint32_t barrier, uint32_t rank, uint32_t bytes) {
   asm volatile(
       "{\n.reg .b32 b;\nmapa.shared::cluster.u32 b, %0, %1;\n"

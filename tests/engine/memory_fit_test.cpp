@@ -314,8 +314,8 @@ TEST(MemoryFit, OfPartsInSeveralFormats) {
   }
 }
 
-// On a GPU what is joined of several types of values has 16 bits a value; of one it has that type,
-// in the workspace, too. None of it is f32 because scales are.
+// On a GPU a joined layer counts with the type of its parts' values, also for the workspace, and
+// with 16 bits a value if these are of several types. Scales in f32 do not make a model one of f32.
 TEST(MemoryFit, OfNarrowValues) {
   const testing::TempDir directory;
   const std::filesystem::path model = testing::data("models/fable-llama-relu-8m");

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// Kernels multiply where they would divide by what is known when they are launched.
+// Division by a number that the host knows: it passes the inverse, by which the kernel multiplies.
 namespace sparsellm::tca_bme {
 
 // 2^32 / divisor, 0 for 1.

@@ -373,6 +373,26 @@ TEST_F(ConvertValuesFormat, JoinedPartsAreNotRoundedByALoad) {
   }
 }
 
+// What is stored in tca_bme keeps its values, also joined with others of another type: in 16 bits.
+TEST_F(ConvertValuesFormat, SeveralTypesInBitmapsCountAsStored) {
+  for (const std::string up : {"i8", "f8"}) {
+    to(SparsityPlan::read(write(R"({"rules": [
+        {"tensors": "*.gate_proj", "prune": "none", "format": "tca_bme", "values": "i8"},
+        {"tensors": "*.up_proj", "prune": "none", "format": "tca_bme", "values": ")" +
+                                up + R"("}], "default": {"prune": "none", "format": "dense"}})")));
+    const Model model(output());
+    const WeightOrigin origin = stored_origin(model.store, DType::f16, {});
+    const std::vector<JoinedLinear> layers = joined_linear_layers(model.config);
+    const auto gate_up = std::ranges::find_if(layers, [](const auto& layer) {
+      return layer.first_weight().find("gate_proj") != std::string::npos;
+    });
+    ASSERT_NE(gate_up, layers.end());
+    const LayerWeight weight = origin.weight_of(*gate_up);
+    EXPECT_EQ(weight.stored, "tca_bme");
+    EXPECT_EQ(weight.stored_bytes > 0, up == "i8");
+  }
+}
+
 // Rules of 16 bits say nothing of them.
 TEST_F(ConvertValuesFormat, AutoIsThatWhichGainsByThem) {
   const std::string rules =

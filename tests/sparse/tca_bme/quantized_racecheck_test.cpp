@@ -68,9 +68,9 @@ TEST_P(GpuQuantizedRaces, I8ByWarpgroups) { multiply({ValueType::i8}, 0.6, kMany
 TEST_P(GpuQuantizedRaces, I8OfFewNonzerosByWarpgroups) { multiply({ValueType::i8}, 0.3, kMany); }
 TEST_P(GpuQuantizedRaces, F8ByWarpgroups) { multiply({ValueType::f8}, 0.3, kMany); }
 TEST_P(GpuQuantizedRaces, I4ByWarpgroups) { multiply({ValueType::i4, 64}, 0.3, kMany); }
-// As many columns as there is room for at once. A lane tells the producer that its warp has read a
-// stage, which racecheck does not take for an order of what the other lanes have read: with 640
-// columns, where a stage is used again, it had not ended after four minutes.
+// As many columns as there is room for at once. With 640, where a stage is used again, racecheck
+// had not ended after four minutes; perhaps because one lane tells the producer that its whole warp
+// has read a stage, which it does not take for an order of the other lanes' reads.
 TEST_P(GpuQuantizedRaces, DenseI8ByWarpgroups) {
   multiply({ValueType::i8, 0, "dense_i8"}, 0.5, kMany, {66, 512});
 }
